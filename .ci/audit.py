@@ -58,11 +58,11 @@ def main(
             continue
         for each in silent:
             print(f"audit: no answer of {each}")
-        found = vulnerable(answer)
-        for line in found:
+        vulnerabilities = vulnerable(answer)
+        for line in vulnerabilities:
             print(f"audit: {line}")
-        print(f"audit: {len(answer)} pins, {len(found)} with known vulnerabilities ({name})")
-        return 1 if found else 0
+        print(f"audit: {len(answer)} pins, {len(vulnerabilities)} with known vulnerabilities ({name})")
+        return 1 if vulnerabilities else 0
     print(f"audit: nothing was checked: {'; '.join(silent)}")
     return 0
 
@@ -154,7 +154,7 @@ def _within(version: Version, events: list[Mapping[str, str]]) -> bool:
 
 def _as_of(advisories: Path) -> str:
     dates = [_MODIFIED.search(path.read_bytes()) for path in (advisories / "vulns").glob("*/*.yaml")]
-    newest = max((found[1].decode() for found in dates if found), default="")
+    newest = max((match[1].decode() for match in dates if match), default="")
     return newest and f", last changed {newest}"
 
 

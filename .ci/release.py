@@ -94,10 +94,10 @@ def notes_of(changes: str, version: str, tag: str) -> str:
         raise ValueError(f"the tag is {tag}, and the version in bridge/pyproject.toml {version}")
     named = version if tag else "Unreleased"
     sections = re.split(r"^## \[([^\]]+)\].*\n", changes, flags=re.MULTILINE)
-    found = dict(zip(sections[1::2], sections[2::2], strict=True)).get(named, "").strip()
-    if not found:
+    notes = dict(zip(sections[1::2], sections[2::2], strict=True)).get(named, "").strip()
+    if not notes:
         raise ValueError(f"CHANGELOG.md has nothing under [{named}]")
-    return f"{found}\n"
+    return f"{notes}\n"
 
 
 def _project(root: str) -> Any:

@@ -86,13 +86,13 @@ def _show(what: str, places: list[str]) -> None:
 def _state(node: ast.ClassDef) -> set[str]:
     """What an object begins with and is not given: fields with a default, else what `__init__` sets to a
     constant, or to something empty."""
-    found: set[str] = set()
+    attributes: set[str] = set()
     for each in node.body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.value is not None:
-            found.add(each.target.id)
+            attributes.add(each.target.id)
         elif isinstance(each, ast.FunctionDef) and each.name == "__init__":
-            found |= set(_set_in(each))
-    return found - {"stage"}
+            attributes |= set(_set_in(each))
+    return attributes - {"stage"}
 
 
 def _set_in(init: ast.FunctionDef) -> Iterator[str]:

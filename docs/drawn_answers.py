@@ -610,14 +610,14 @@ def _usual_losses(upstream: str, client: str) -> frozenset[tuple[str, str]]:
 def outcome(feature: Feature, upstream: str, client: str, answers: Mapping[str, list[Json]]) -> str:
     """What becomes of the feature of these answers, by their forms, at this client, in whatever form it gets
     them: where it is sent, how it is answered, why it is lost."""
-    found, usual = feature.called.get(client, feature.found), _usual_losses(upstream, client)
+    expected, usual = feature.called.get(client, feature.found), _usual_losses(upstream, client)
     fates: dict[str, str] = {}
     for form, frames in answers.items():
-        given = received(frames, upstream, client)
-        lost = [what for where, what in given.lost if (where, what) not in usual]
-        for to, value in (("whole", given.whole), ("streamed", given.frames)):
+        answer = received(frames, upstream, client)
+        lost = [what for where, what in answer.lost if (where, what) not in usual]
+        for to, value in (("whole", answer.whole), ("streamed", answer.frames)):
             if value is not None:
-                fate = _fate(_places(value, found), lost, feature.ours.get(client))
+                fate = _fate(_places(value, expected), lost, feature.ours.get(client))
                 fates[f"{form} to {to}"] = fate
     kinds = {each.partition(" ")[0] for each in fates.values()}
     if len(kinds) == 1:
@@ -647,8 +647,8 @@ def answer_lines() -> list[str]:
         "| --- | --- |" + " --- |" * len(CLIENTS),
     ]
     for feature in FEATURES:
-        for upstream, said in feature.said.items():
-            answers = forms(upstream, said)
+        for upstream, content in feature.said.items():
+            answers = forms(upstream, content)
             cells = [outcome(feature, upstream, client, answers) for client in CLIENTS]
             lines.append(f"| {feature.title} | {UPSTREAMS[upstream]} | " + " | ".join(cells) + " |")
     return [*lines, ""]

@@ -70,10 +70,10 @@ class _Scale(NamedTuple):
         if self.logarithmic:
             powers = range(math.floor(math.log10(self.least)), math.ceil(math.log10(self.most)) + 1)
             steps = (1, 2, 5) if self.most / self.least < 1_000 else (1,)
-            found = [step * 10.0**power for power in powers for step in steps]
+            candidates = [step * 10.0**power for power in powers for step in steps]
         else:
-            found = ticks(self.most)
-        return [each for each in found if self.least <= each <= self.most]
+            candidates = ticks(self.most)
+        return [each for each in candidates if self.least <= each <= self.most]
 
 
 def bars(title: str, unit: str, caption: list[str], groups: list[Group], one: bool = False) -> str:
@@ -82,8 +82,8 @@ def bars(title: str, unit: str, caption: list[str], groups: list[Group], one: bo
     heights = [_GROUP + _STEP * len(group.bars) for group in groups]
     bottom = _TOP + sum(heights)
     height = bottom + 24 + 16 * len(caption)
-    said = f"{unit}, {'logarithmic' if scale.logarithmic else 'linear'} scale"
-    lines = begun(title, _described(groups, unit), said, height)
+    axis = f"{unit}, {'logarithmic' if scale.logarithmic else 'linear'} scale"
+    lines = begun(title, _described(groups, unit), axis, height)
     for tick in scale.ticks():
         at = scale.at(tick)
         kind = "one" if one and tick == 1 else "line"

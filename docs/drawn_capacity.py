@@ -174,7 +174,10 @@ def _comparison(found: Simulated) -> list[str]:
     rows = [
         [
             f"{each.workers}, {'idle' if not each.rate else f'{each.rate:.1f} streams/s each'}",
-            *(f"{real:,.1f} / {made:,.1f}" for real, made in (each.commands, each.statements, each.commits)),
+            *(
+                f"{real:,.1f} / {simulated:,.1f}"
+                for real, simulated in (each.commands, each.statements, each.commits)
+            ),
         ]
         for each in found.compared
     ]
@@ -188,20 +191,20 @@ def _fleets(found: Simulated) -> list[str]:
     before = {each.workers: each for each in found.outcomes if each.before}
 
     def cells(figure: str, unit: str = "", digits: int = 1) -> list[str]:
-        made = []
+        texts = []
         for size, each in now.items():
             was, value = getattr(before[size], figure), getattr(each, figure)
             shown = f"{value:,.{digits}f}{unit}"
             differs = abs(was - value) > 0.1 * max(was, value)
-            made.append(f"{shown} (was {was:,.{digits}f})" if differs else shown)
-        return made
+            texts.append(f"{shown} (was {was:,.{digits}f})" if differs else shown)
+        return texts
 
     def cores(where: str) -> list[str]:
-        made = []
+        texts = []
         for size, each in now.items():
             was, value = (sum(getattr(one, where).values()) for one in (before[size], each))
-            made.append(f"{value:.2f} (was {was:.2f})" if was - value > 0.1 * was else f"{value:.2f}")
-        return made
+            texts.append(f"{value:.2f} (was {was:.2f})" if was - value > 0.1 * was else f"{value:.2f}")
+        return texts
 
     rows = [
         ["Redis, cores", *cores("redis")],
@@ -225,10 +228,11 @@ def _fleets(found: Simulated) -> list[str]:
 
 def capacity_plots() -> dict[str, str]:
     """The pictures by their names in docs/."""
-    found = _simulated()
-    rate, tokens, speed = (found.load[name] for name in ("rate", "tokens", "speed"))
+    simulation = _simulated()
+    rate, tokens, speed = (simulation.load[name] for name in ("rate", "tokens", "speed"))
     caption = [
-        f"Simulated, seed {found.seed}. A worker begins {rate:.0f} streams of {tokens:.0f} tokens a second",
+        f"Simulated, seed {simulation.seed}. "
+        f"A worker begins {rate:.0f} streams of {tokens:.0f} tokens a second",
         f"which take {tokens / speed:.0f} seconds, all with one key. One Redis uses one core.",
     ]
     fleets = {
@@ -236,7 +240,7 @@ def capacity_plots() -> dict[str, str]:
             f"What many workers ask of {title}",
             "cores, by cause",
             caption,
-            [_group(each, where) for each in found.outcomes if not each.before],
+            [_group(each, where) for each in simulation.outcomes if not each.before],
         )
         for where, title in (("redis", "Redis"), ("postgres", "PostgreSQL"))
     }

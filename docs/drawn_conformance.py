@@ -94,8 +94,8 @@ def _published() -> list[str]:
 
 def _decoders(measured: dict[str, Any]) -> list[str]:
     """What each client makes of each script and variant that one of them reads otherwise."""
-    made, versions = measured["made"], measured["versions"]
-    rows = [name for name in _ASKS if any(each.get(name, "right") != "right" for each in made.values())]
+    outcomes, versions = measured["made"], measured["versions"]
+    rows = [name for name in _ASKS if any(each.get(name, "right") != "right" for each in outcomes.values())]
     valid = set(SCRIPTS) | set(LEGAL)
     lines = [
         "",
@@ -112,15 +112,19 @@ def _decoders(measured: dict[str, Any]) -> list[str]:
         "of this package meet every requirement.",
         "",
         "| | | "
-        + " | ".join(f"{name.partition(':')[2]} ({name.partition(':')[0]}) {versions[name]}" for name in made)
+        + " | ".join(
+            f"{name.partition(':')[2]} ({name.partition(':')[0]}) {versions[name]}" for name in outcomes
+        )
         + " |",
-        "| --- | --- |" + " --- |" * len(made),
+        "| --- | --- |" + " --- |" * len(outcomes),
     ]
     for name in sorted(rows, key=lambda each: each not in valid):
-        cells = (_cell(each.get(name)) for each in made.values())
+        cells = (_cell(each.get(name)) for each in outcomes.values())
         kind = "valid" if name in valid else "poor"
         lines.append(f"| `{name}`: {_ASKS[name]} | {kind} | " + " | ".join(cells) + " |")
-    counted = (f"{sum(said == 'right' for said in each.values())} of {len(each)}" for each in made.values())
+    counted = (
+        f"{sum(verdict == 'right' for verdict in each.values())} of {len(each)}" for each in outcomes.values()
+    )
     return [*lines, "| right | | " + " | ".join(counted) + " |"]
 
 

@@ -54,10 +54,10 @@ def engines_page() -> str:
         "| --- |" + " --- |" * len(places),
     ]
     for case in cases:
-        found = [
+        outcomes = [
             results.engines[name].dialects[dialect].get(case, ("not asked", "")) for name, dialect in places
         ]
-        lines.append(f"| {case} | " + " | ".join(_WORDS[kind] for kind, _ in found) + " |")
+        lines.append(f"| {case} | " + " | ".join(_WORDS[kind] for kind, _ in outcomes) + " |")
     limits = {
         f"- {name}, {case}: {why}.": None
         for name, engine in results.engines.items()

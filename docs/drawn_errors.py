@@ -33,12 +33,12 @@ class Raised(NamedTuple):
 @cache
 def sources() -> dict[str, str]:
     """The source of every module by its name."""
-    found = {}
+    texts = {}
     for package in ("bridge", "server"):
         for path in sorted((REPOSITORY / package).rglob("*.py")):
             name = path.relative_to(REPOSITORY / package).with_suffix("").as_posix().replace("/", ".")
-            found[name.removesuffix(".__init__")] = path.read_text("utf-8")
-    return found
+            texts[name.removesuffix(".__init__")] = path.read_text("utf-8")
+    return texts
 
 
 def modules(text: re.Pattern[str]) -> Iterator[tuple[str, ast.Module]]:
@@ -49,14 +49,14 @@ def modules(text: re.Pattern[str]) -> Iterator[tuple[str, ast.Module]]:
 @cache
 def classes() -> dict[str, type[BridgeError]]:
     """Every class of errors by its name."""
-    found: dict[str, type[BridgeError]] = {}
+    kinds: dict[str, type[BridgeError]] = {}
     for name, tree in modules(_CLASS):
         defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and _may_be_error(node)]
         for each in defined:
             kind = getattr(import_module(name), each)
             if issubclass(kind, BridgeError):
-                found[each] = kind
-    return found
+                kinds[each] = kind
+    return kinds
 
 
 def _may_be_error(node: ast.ClassDef) -> bool:
@@ -81,12 +81,12 @@ def _code(node: ast.expr | None, module: str) -> str | None:
     """A code that is written out, or named as a constant of an error's class or of the module."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
-    found = None
+    value = None
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        found = getattr(classes().get(node.value.id), node.attr, None)
+        value = getattr(classes().get(node.value.id), node.attr, None)
     elif isinstance(node, ast.Name) and node.id.isupper():
-        found = getattr(import_module(module), node.id)
-    return found if isinstance(found, str) else None
+        value = getattr(import_module(module), node.id)
+    return value if isinstance(value, str) else None
 
 
 def _words(node: ast.expr | None) -> str:
@@ -107,27 +107,27 @@ def _made(call: ast.Call, module: str) -> Raised | None:
     kind = classes().get(call.func.id) if isinstance(call.func, ast.Name) else None
     if kind is None:
         return None
-    given = dict(zip(inspect.signature(kind).parameters, call.args, strict=False))
-    given |= {each.arg: each.value for each in call.keywords if each.arg}
-    code = _code(given.get("code"), module)
+    arguments = dict(zip(inspect.signature(kind).parameters, call.args, strict=False))
+    arguments |= {each.arg: each.value for each in call.keywords if each.arg}
+    code = _code(arguments.get("code"), module)
     if code is None:
         return None
-    status = given.get("status")
+    status = arguments.get("status")
     written = ast.unparse(status) if isinstance(status, ast.Constant) else _status_of(kind)
-    return Raised(code, written, _words(given.get("message")))
+    return Raised(code, written, _words(arguments.get("message")))
 
 
 def _failed(call: ast.Call, module: str) -> Iterator[Raised]:
     """What a response fails with here, where the code can be read, or both of a choice. The status is that of
     an answer of which nothing has been sent."""
     place = _FAILURES.get(call.func.id) if isinstance(call.func, ast.Name) else None
-    given = [] if place is None else call.args[place : place + 2]
-    if len(given) < 2:
+    arguments = [] if place is None else call.args[place : place + 2]
+    if len(arguments) < 2:
         return
-    named = [given[0].body, given[0].orelse] if isinstance(given[0], ast.IfExp) else given[:1]
+    named = [arguments[0].body, arguments[0].orelse] if isinstance(arguments[0], ast.IfExp) else arguments[:1]
     for code in (_code(each, module) for each in named):
         if code is not None and code.replace("_", "").isalpha():
-            yield Raised(code, str(http_failure(ResponseError(code, "")).http_status), _words(given[1]))
+            yield Raised(code, str(http_failure(ResponseError(code, "")).http_status), _words(arguments[1]))
 
 
 def _by_status() -> Iterator[Raised]:
@@ -140,14 +140,14 @@ def _by_status() -> Iterator[Raised]:
 
 def everything() -> list[Raised]:
     """All of them, by code: those that classes name, those that are made, and those of a status."""
-    made = set(_by_status())
+    errors = set(_by_status())
     named = re.compile(rf"\b(?:{'|'.join([*classes(), *_FAILURES])})\(")
     for name, tree in modules(named):
         for call in _calls(tree):
-            made |= {each for each in (_made(call, name), *_failed(call, name)) if each}
+            errors |= {each for each in (_made(call, name), *_failed(call, name)) if each}
     for kind in classes().values():
-        made |= {Raised(code, _status_of(kind), "") for code in _codes(kind)}
-    return sorted(made)
+        errors |= {Raised(code, _status_of(kind), "") for code in _codes(kind)}
+    return sorted(errors)
 
 
 def _codes(kind: type[BridgeError]) -> list[str]:
@@ -181,8 +181,8 @@ def errors_page() -> str:
     ]
     for code, places in by_code.items():
         statuses = ", ".join(sorted({each.status for each in places if each.status}))
-        said = [what for what in dict.fromkeys(each.what.strip() for each in places) if what.strip("…: ")]
-        lines.append(_row(f"`{code}`", statuses, "; ".join(said[:_MOST_WORDS])))
+        messages = [what for what in dict.fromkeys(each.what.strip() for each in places) if what.strip("…: ")]
+        lines.append(_row(f"`{code}`", statuses, "; ".join(messages[:_MOST_WORDS])))
     lines += ["", "## Classes", "", _row("class", "of", "codes", "what"), _row(*["---"] * 4)]
     for name, kind in sorted(classes().items()):
         what = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())

@@ -191,8 +191,8 @@ def _request(client: str, said: Json) -> tuple[CreateResponse, Diagnostics]:
 
 
 def _read(client: str, body: Json) -> tuple[CreateResponse, Diagnostics]:
-    asked = surfaces()[client].read(encode(body), RequestHead(sealer=_SEALER))
-    return asked.request, asked.losses or Diagnostics()
+    request = surfaces()[client].read(encode(body), RequestHead(sealer=_SEALER))
+    return request.request, request.losses or Diagnostics()
 
 
 def outcome(feature: Feature, client: str, upstream: str) -> str:
@@ -202,12 +202,12 @@ def outcome(feature: Feature, client: str, upstream: str) -> str:
     try:
         request, read = _request(client, feature.said[client])
         context = RequestContext((), MODELS[upstream], side.options(), _SEALER, ToolIdentityMap())
-        made = side.request(request, context)
+        outgoing = side.request(request, context)
     except InvalidRequestError as error:
         return f"refused: {error.message.partition(': ')[2] or error.message}"
-    if re.search(feature.found, made.body.decode()):
+    if re.search(feature.found, outgoing.body.decode()):
         return "sent"
-    lost = [case.what for each in (read, made.diagnostics) for case in each.of("loss")]
+    lost = [case.what for each in (read, outgoing.diagnostics) for case in each.of("loss")]
     if lost:
         return f"loss: {lost[0]}"
     return "honoured here" if feature.title == "stop sequences" else "loss, untold"

@@ -63,11 +63,12 @@ def tables(load: Run, soak: Run) -> str:
 
 
 def _said(run: Run) -> str:
-    asked = run.asked
+    options = run.asked
     total = sum(sum(ends.values()) for _, _, ends in run.ends)
     return (
-        f"{run.date}; {run.machine}; {asked['seconds'] / 60:g} minutes, {asked['open']:,} open streams and "
-        f"{asked['rate']:g} further requests a second over {asked['workers']} workers: {total:,} requests, "
+        f"{run.date}; {run.machine}; {options['seconds'] / 60:g} minutes, {options['open']:,} open streams "
+        f"and {options['rate']:g} further requests a second over {options['workers']} workers: "
+        f"{total:,} requests, "
         f"of which {run.looked_at:,} stored ones were read again.{_wrong(run) or ' Nothing was wrong.'}"
     )
 
@@ -84,12 +85,12 @@ def _outcomes(run: Run) -> list[str]:
 
 
 def _outcomes_of(run: Run, kinds: list[str]) -> list[str]:
-    found = {(fault, kind): ends for fault, kind, ends in run.ends}
+    outcomes = {(fault, kind): ends for fault, kind, ends in run.ends}
     faults = [_ANYTIME, *dict.fromkeys(name for _, name in run.marks)]
     lines = [_row(["fault (times)", *kinds]), _row(["---", *["---"] * len(kinds)])]
     for fault in faults:
         times_of = "" if fault == _ANYTIME else f" ({run.happened[fault]})"
-        cells = (_ends(found.get((fault, kind), {})) for kind in kinds)
+        cells = (_ends(outcomes.get((fault, kind), {})) for kind in kinds)
         lines.append(_row([f"{fault}{times_of}", *cells]))
     return lines
 
@@ -114,10 +115,10 @@ def _figure(value: float | None) -> str:
 
 def _wrong(run: Run) -> str:
     """What was wrong, by what it happened to."""
-    found = Counter[str]()
+    counts = Counter[str]()
     for what, count in run.wrong.items():
-        found[what.partition(":")[0]] += count
-    return "".join(f" Wrong: {what} ({count})." for what, count in found.items())
+        counts[what.partition(":")[0]] += count
+    return "".join(f" Wrong: {what} ({count})." for what, count in counts.items())
 
 
 def _returned(load: Run, soak: Run) -> list[str]:
@@ -136,7 +137,7 @@ def _returned(load: Run, soak: Run) -> list[str]:
 def run_plots(load: Run | None = None, soak: Run | None = None) -> dict[str, str]:
     """The pictures by their names in docs/."""
     load, soak = load or read(RUNS["load"]), soak or read(RUNS["soak"])
-    found = {
+    plots = {
         "capacity/latency.svg": bars(
             "Until the first event",
             "milliseconds",
@@ -155,15 +156,14 @@ def run_plots(load: Run | None = None, soak: Run | None = None) -> dict[str, str
             ("descriptors", 2, "Descriptors of the server's processes", "open descriptors"),
         ):
             points = [(each[0], each[column]) for each in run.samples]
-            found[f"capacity/{name}-{figure}.svg"] = times(title, unit, [_said_shortly(run)], points, marks)
-    return found
+            plots[f"capacity/{name}-{figure}.svg"] = times(title, unit, [_said_shortly(run)], points, marks)
+    return plots
 
 
 def _said_shortly(run: Run) -> str:
-    asked = run.asked
-    return (
-        f"{run.date}, {asked['open']:,} open streams and {asked['rate']:g} requests a second; {run.machine}"
-    )
+    options = run.asked
+    load = f"{options['open']:,} open streams and {options['rate']:g} requests a second"
+    return f"{run.date}, {load}; {run.machine}"
 
 
 def _latencies(kind: str, first: dict[str, float]) -> Group:

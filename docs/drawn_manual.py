@@ -45,14 +45,14 @@ def _below(context: click.Context) -> list[click.Command]:
     group = context.command
     if not isinstance(group, click.Group):
         return []
-    found = []
+    subcommands = []
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
         if not command.hidden:
             command.name = name  # some modules call theirs `command`
-            found.append(command)
-    return found
+            subcommands.append(command)
+    return subcommands
 
 
 def _title(context: click.Context) -> str:
@@ -90,8 +90,8 @@ def _page(context: click.Context, date: str) -> str:
     records = [each.get_help_record(context) for each in options]
     lines += [".SH OPTIONS", *_list([each for each in records if each is not None])]
     if below := _below(context):
-        said = [(each.name or "", _sentence(each.get_short_help_str(10**4))) for each in below]
-        lines += [".SH COMMANDS", *_list(said)]
+        summaries = [(each.name or "", _sentence(each.get_short_help_str(10**4))) for each in below]
+        lines += [".SH COMMANDS", *_list(summaries)]
     lines += [".SH SEE ALSO", *_others(context)]
     return "\n".join(lines) + "\n"
 

@@ -35,12 +35,12 @@ def _default(value: Any, unit: str) -> str:
 
 
 def _defaults(kind: type[Struct]) -> dict[str, str]:
-    found = {}
+    defaults = {}
     for field in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined]
         value = field.default if field.default_factory is NODEFAULT else field.default_factory()
         extra = getattr(field.type, "extra", None) or {}
-        found[field.name] = _default(value, extra.get("unit", ""))
-    return found
+        defaults[field.name] = _default(value, extra.get("unit", ""))
+    return defaults
 
 
 def _options() -> dict[str, click.Option]:
@@ -125,7 +125,7 @@ def _titled(tables: Iterator[tuple[type[Struct], str]], behind: str = "") -> dic
     heads: dict[type[Struct], list[str]] = {}
     for kind, head in tables:
         heads.setdefault(kind, []).append(f"`{head}`")
-    return {" and ".join(found) + behind: kind for kind, found in heads.items()}
+    return {" and ".join(titles) + behind: kind for kind, titles in heads.items()}
 
 
 # environment variables that are neither settings nor flags

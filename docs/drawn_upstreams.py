@@ -20,8 +20,10 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")  # one without a default
 def _remark(name: str) -> str:
     """The comment at the head of the profile's file."""
     lines = (FOLDER / f"{name}.toml").read_text(encoding="utf-8").splitlines()
-    said = [line.lstrip("# ") for line in lines[: next(i for i, line in enumerate(lines) if line[:1] != "#")]]
-    return " ".join(said)
+    comments = [
+        line.lstrip("# ") for line in lines[: next(i for i, line in enumerate(lines) if line[:1] != "#")]
+    ]
+    return " ".join(comments)
 
 
 def _serving(name: str, found: Profile) -> list[str]:
@@ -54,13 +56,15 @@ def _not_sent(name: str, found: Profile) -> list[str]:
 
 
 def _section(name: str) -> list[str]:
-    found = profiles.profile(name)
-    lines = [f"## {found.title}", "", _remark(name), "", *_serving(name, found), ""]
-    if found.tried:
-        lines.append(f"- Tried: {found.tried}")
-    lines += [f"- Set {each}" for each in found.advice]
-    for dialect, spoken in found.dialects.items():
-        default = ", unless another is named" if dialect == found.dialect and len(found.dialects) > 1 else ""
+    profile = profiles.profile(name)
+    lines = [f"## {profile.title}", "", _remark(name), "", *_serving(name, profile), ""]
+    if profile.tried:
+        lines.append(f"- Tried: {profile.tried}")
+    lines += [f"- Set {each}" for each in profile.advice]
+    for dialect, spoken in profile.dialects.items():
+        default = (
+            ", unless another is named" if dialect == profile.dialect and len(profile.dialects) > 1 else ""
+        )
         options = ", ".join(
             f"`{key} = {json.dumps(value)}`" for key, value in spoken.options.items() if key != "omit"
         )
@@ -71,17 +75,17 @@ def _section(name: str) -> list[str]:
         for pattern, fields in spoken.model_options.items():
             shown = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in fields.items())
             lines.append(f"  - `{pattern}`: {shown}")
-    if found.api_key_header:
-        lines.append(f"- Its key is sent in `{found.api_key_header}`.")
-    if found.api_key_command:
-        lines.append(f"- Its key is printed by `{' '.join(found.api_key_command)}`.")
-    return [*lines, *_not_sent(name, found), ""]
+    if profile.api_key_header:
+        lines.append(f"- Its key is sent in `{profile.api_key_header}`.")
+    if profile.api_key_command:
+        lines.append(f"- Its key is printed by `{' '.join(profile.api_key_command)}`.")
+    return [*lines, *_not_sent(name, profile), ""]
 
 
 def _refusal(row: Row) -> str:
     """A row of the table of refusals."""
-    said = row.words or ", ".join(row.codes)
-    shown = said.replace("|", "\\|").replace("`", "'")
+    message = row.words or ", ".join(row.codes)
+    shown = message.replace("|", "\\|").replace("`", "'")
     statuses = ", ".join(map(str, row.statuses or STATUSES.get(row.cause, ()))) or "any"
     return f"| {row.provider} | `{shown}` | {statuses} | {row.seen} |"
 

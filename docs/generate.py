@@ -184,11 +184,11 @@ def tables() -> dict[str, Outcomes]:
         "responses, `supersets = false`": (responses.DIALECT.upstream, {"supersets": False}),
         "responses, `stateful = true`": (responses.DIALECT.upstream, {"stateful": True}),
     }
-    found: dict[str, Outcomes] = {}
+    outcomes: dict[str, Outcomes] = {}
     for name, (side, options) in sides.items():
         assert side is not None
-        found[name] = side.outcomes(side.options(**options))
-    return found
+        outcomes[name] = side.outcomes(side.options(**options))
+    return outcomes
 
 
 _NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")  # of a field, which may break where words do not

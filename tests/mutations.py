@@ -241,14 +241,14 @@ class Copy:
 
     def passed(self) -> dict[str, float]:
         """The tests of the last run that passed, with their durations in seconds."""
-        took: Counter[str] = Counter()
+        times: Counter[str] = Counter()
         failed = set()
         for line in (self._noted / "ended").read_text("utf-8").splitlines():
             outcome, seconds, test = line.split("\t", 2)
-            took[test] += float(seconds)
+            times[test] += float(seconds)
             if outcome != "passed":
                 failed.add(test)
-        return {test: seconds for test, seconds in took.items() if test not in failed}
+        return {test: seconds for test, seconds in times.items() if test not in failed}
 
 
 def rounds(path: str, took: Mapping[str, float], limit: float) -> list[tuple[str, list[str]]]:
@@ -257,7 +257,7 @@ def rounds(path: str, took: Mapping[str, float], limit: float) -> list[tuple[str
     files: Counter[str] = Counter()
     for test, seconds in took.items():
         files[test.partition("::")[0]] += seconds
-    found = []
+    result = []
     for name in ("near", "elsewhere"):
         chosen: list[str] = []
         left = limit
@@ -265,8 +265,8 @@ def rounds(path: str, took: Mapping[str, float], limit: float) -> list[tuple[str
             if is_near(path, file) == (name == "near") and left > 0:
                 left -= files[file]
                 chosen += [test for test in took if test.partition("::")[0] == file]
-        found.append((name, chosen))
-    return found
+        result.append((name, chosen))
+    return result
 
 
 def main() -> None:
@@ -279,35 +279,37 @@ def main() -> None:
         "--seconds", type=float, default=120.0, help="the limit for the tests that judge one mutation"
     )
     parser.add_argument("--workers", default="2", help="the processes that run the tests without mistakes")
-    asked = parser.parse_args()
-    chosen = random.Random(asked.seed)
-    within = [each.partition(":")[0] for each in asked.paths]
-    tests = asked.tests or list(dict.fromkeys(each for path in within for each in wide_tests(path)))
+    options = parser.parse_args()
+    chosen = random.Random(options.seed)
+    within = [each.partition(":")[0] for each in options.paths]
+    tests = options.tests or list(dict.fromkeys(each for path in within for each in wide_tests(path)))
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
         subprocess.run(["git", "worktree", "add", "-q", "--detach", copy.root], cwd=REPOSITORY, check=True)
         try:
             sources = {each: (copy.root / each).read_bytes() for path in within for each in _modules(path)}
-            found = [
+            candidates = [
                 (path, each)
                 for path in sorted(sources)
                 for each in mutations(sources[path])
-                if is_asked(path, each.line, asked.paths)
+                if is_asked(path, each.line, options.paths)
             ]
-            picked = dict(enumerate(chosen.sample(found, min(asked.count, len(found)))))
+            picked = dict(enumerate(chosen.sample(candidates, min(options.count, len(candidates)))))
             for path in {path for path, _ in picked.values()}:
                 places = {number: each for number, (of, each) in picked.items() if of == path}
                 (copy.root / path).write_bytes(noted(sources[path], places))
-            copy.run(f"-n{asked.workers}", tests=tests)
+            copy.run(f"-n{options.workers}", tests=tests)
             passed = copy.passed()
             print(f"{len(passed)} tests pass without a mistake", flush=True)
             plan = []
             for number, (path, mutation) in picked.items():
-                took = {test: passed[test] for test in sorted(copy.reached(number) & passed.keys())}
+                times = {test: passed[test] for test in sorted(copy.reached(number) & passed.keys())}
                 mistaken = mutation.applied(sources[path]).decode()
                 plan.append(
-                    Judged(number, path, mistaken, rounds(path, took, asked.seconds), 60 + 3 * asked.seconds)
+                    Judged(
+                        number, path, mistaken, rounds(path, times, options.seconds), 60 + 3 * options.seconds
+                    )
                 )
             for path in {path for path, _ in picked.values()}:
                 (copy.root / path).write_bytes(sources[path])
@@ -328,8 +330,8 @@ def main() -> None:
 def _modules(path: str) -> list[str]:
     """The modules in a folder; for a module, only that one."""
     place = REPOSITORY / path
-    found = place.rglob("*.py") if place.is_dir() else [place]
-    return sorted(str(each.relative_to(REPOSITORY)) for each in found)
+    paths = place.rglob("*.py") if place.is_dir() else [place]
+    return sorted(str(each.relative_to(REPOSITORY)) for each in paths)
 
 
 if __name__ == "__main__":

@@ -89,22 +89,24 @@ def tests_of(changed: str) -> list[str]:
     """The tests of a changed file: files named after it come first, then folders. Empty if no test reads the
     file."""
     path = Path(changed)
-    found = [test for pattern, tests in _ELSEWHERE if fnmatch(changed, pattern) for test in tests]
+    elsewhere = [test for pattern, tests in _ELSEWHERE if fnmatch(changed, pattern) for test in tests]
     if path.is_relative_to("tests/support") or path.name == "conftest.py":
-        return [*found, *LIBRARY]
+        return [*elsewhere, *LIBRARY]
     if path.is_relative_to("tests"):
         own = path.name.startswith("test_") and path.suffix == ".py" and (REPOSITORY / path).exists()
-        return [*found, changed] if own else found or nearest(path.parent)
+        return [*elsewhere, changed] if own else elsewhere or nearest(path.parent)
     if path.is_relative_to("snapshots"):
-        return [*found, *_snapshots_of(path)]
+        return [*elsewhere, *_snapshots_of(path)]
     for package, tests in MIRRORED.items():
         if path.is_relative_to(package):
             place = tests / path.parent.relative_to(package)
             named = _named(place, path.stem.lstrip("_"))
             return (
-                [*named, *found] if named or (found and path.suffix != ".py") else [*found, *nearest(place)]
+                [*named, *elsewhere]
+                if named or (elsewhere and path.suffix != ".py")
+                else [*elsewhere, *nearest(place)]
             )
-    return [*found, *_readers_of(path)] if path.suffix == ".md" else found
+    return [*elsewhere, *_readers_of(path)] if path.suffix == ".md" else elsewhere
 
 
 def choose(changed: Iterable[str], times: Mapping[str, float], seconds: float) -> Choice:
@@ -127,12 +129,12 @@ def choose(changed: Iterable[str], times: Mapping[str, float], seconds: float) -
     inside = {test: folders[folder] for folder in folders for test in _files_in(folder)}
     left = seconds - sum(times.get(test, _UNKNOWN) for test in why)
     left_out = []
-    for wanted in (named, inside):
-        for test in sorted(wanted.keys() - why.keys(), key=lambda each: (times.get(each, _UNKNOWN), each)):
-            took = times.get(test, _UNKNOWN)
-            if took <= left:
-                left -= took
-                why[test] = wanted[test]
+    for group in (named, inside):
+        for test in sorted(group.keys() - why.keys(), key=lambda each: (times.get(each, _UNKNOWN), each)):
+            duration = times.get(test, _UNKNOWN)
+            if duration <= left:
+                left -= duration
+                why[test] = group[test]
             elif test not in left_out:
                 left_out.append(test)
     return Choice(why, left_out, uncovered)
@@ -180,8 +182,8 @@ def _snapshots_of(path: Path) -> list[str]:
     """The tests that write snapshots in the nearest folder around this file's."""
     place = Path("tests") / path.parent.relative_to("snapshots")
     while place.name:
-        if found := sorted((REPOSITORY / place).glob("test_snapshots*.py")):
-            return [str(place / each.name) for each in found]
+        if files := sorted((REPOSITORY / place).glob("test_snapshots*.py")):
+            return [str(place / each.name) for each in files]
         place = place.parent
     return []
 
@@ -190,13 +192,13 @@ def _readers_of(page: Path) -> list[str]:
     """The tests that name a page, by its path or by its name."""
     names = (f'"{page}"', f"'{page}'", f'"{page.name}"')
     tests = (path for path in (REPOSITORY / "tests").rglob("test_*.py") if "clients" not in path.parts)
-    found = [path for path in tests if any(name in path.read_text("utf-8") for name in names)]
-    return sorted(str(path.relative_to(REPOSITORY)) for path in found)
+    readers = [path for path in tests if any(name in path.read_text("utf-8") for name in names)]
+    return sorted(str(path.relative_to(REPOSITORY)) for path in readers)
 
 
 def _files_in(folder: str) -> list[str]:
-    found = (REPOSITORY / folder).rglob("test_*.py")
-    return sorted(str(path.relative_to(REPOSITORY)) for path in found)
+    files = (REPOSITORY / folder).rglob("test_*.py")
+    return sorted(str(path.relative_to(REPOSITORY)) for path in files)
 
 
 def _git(*words: str) -> list[str]:
@@ -207,7 +209,7 @@ def _git(*words: str) -> list[str]:
 def known_times() -> dict[str, float]:
     """The seconds that each file of tests took when it last ran."""
     try:
-        return {str(name): float(took) for name, took in json.loads(_TIMES.read_text()).items()}
+        return {str(name): float(duration) for name, duration in json.loads(_TIMES.read_text()).items()}
     except (OSError, ValueError, AttributeError):
         return {}
 
@@ -226,7 +228,7 @@ def pytest_sessionfinish(session: Any) -> None:
     """Save the times, in the process that has the times of all workers."""
     if hasattr(session.config, "workerinput"):
         return
-    times = known_times() | {name: round(took, 2) for name, took in _took.items()}
+    times = known_times() | {name: round(duration, 2) for name, duration in _took.items()}
     _TIMES.write_text(json.dumps(dict(sorted(times.items())), indent=0))
 
 

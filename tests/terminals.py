@@ -129,11 +129,11 @@ def run_codex(folder: Path, codex: str) -> str:
     with ScriptedUpstream() as upstream:
         upstream.answer = ruled("chat", model)
         changes = {re.escape(upstream.url): "http://localhost:9000/v1"}
-        given = ["--upstream", upstream.url, "--model", "scripted"]
+        options = ["--upstream", upstream.url, "--model", "scripted"]
         words = [
             "run",
             "codex",
-            *given,
+            *options,
             "--",
             "exec",
             "--skip-git-repo-check",
@@ -168,17 +168,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make terminals")
     parser.add_argument("--codex", default=shutil.which("codex", path=f"{NODE}:{os.environ['PATH']}"))
     parser.add_argument("--to", type=Path, default=IMAGES)
-    given = parser.parse_args()
-    given.to.mkdir(parents=True, exist_ok=True)
+    arguments = parser.parse_args()
+    arguments.to.mkdir(parents=True, exist_ok=True)
     pictures = {"demo": demo, "inspect": inspect}
-    if given.codex:
-        pictures["run-codex"] = lambda folder: run_codex(folder, given.codex)
+    if arguments.codex:
+        pictures["run-codex"] = lambda folder: run_codex(folder, arguments.codex)
     else:
         print("Codex was not found: `make clients` installs it, its picture stays as it is")
     for name, draw in pictures.items():
         with tempfile.TemporaryDirectory() as folder:
-            (given.to / f"terminal-{name}.svg").write_text(draw(Path(folder).resolve()), encoding="utf-8")
-            print(f"{given.to.name}/terminal-{name}.svg")
+            (arguments.to / f"terminal-{name}.svg").write_text(draw(Path(folder).resolve()), encoding="utf-8")
+            print(f"{arguments.to.name}/terminal-{name}.svg")
 
 
 if __name__ == "__main__":

@@ -70,14 +70,14 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_one_service(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], probe: Any, pins: Any, code: int, said: str
 ) -> None:
-    asked = tool(tmp_path, pypi={"probe": probe, "pins": pins}, osv={"probe": "fail", "pins": "fail"})
-    assert audit.main(asked, tmp_path / "pins.txt") == code
+    command = tool(tmp_path, pypi={"probe": probe, "pins": pins}, osv={"probe": "fail", "pins": "fail"})
+    assert audit.main(command, tmp_path / "pins.txt") == code
     assert last_line(capsys) == said
 
 
 def test_a_vulnerable_pin_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = tool(tmp_path, pypi={"probe": [BAD], "pins": [GOOD, BAD]})
-    assert audit.main(asked, tmp_path / "pins.txt") == 1
+    command = tool(tmp_path, pypi={"probe": [BAD], "pins": [GOOD, BAD]})
+    assert audit.main(command, tmp_path / "pins.txt") == 1
     assert "audit: jinja2 2.4.1: PYSEC-1, CVE-2\n" in capsys.readouterr().out
 
 
@@ -93,11 +93,11 @@ def test_no_answer_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_the_other_service_answers_where_the_first_does_not_know(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = tool(tmp_path, pypi={"probe": [SKIPPED], "pins": []}, osv={"probe": [BAD], "pins": [BAD]})
-    assert audit.main(asked, tmp_path / "pins.txt") == 1
-    said = capsys.readouterr().out
-    assert f"audit: no answer of pypi: {UNKNOWN}\n" in said
-    assert said.endswith("audit: 1 pins, 1 with known vulnerabilities (osv)\n")
+    command = tool(tmp_path, pypi={"probe": [SKIPPED], "pins": []}, osv={"probe": [BAD], "pins": [BAD]})
+    assert audit.main(command, tmp_path / "pins.txt") == 1
+    output = capsys.readouterr().out
+    assert f"audit: no answer of pypi: {UNKNOWN}\n" in output
+    assert output.endswith("audit: 1 pins, 1 with known vulnerabilities (osv)\n")
 
 
 @pytest.mark.parametrize(
@@ -125,19 +125,19 @@ def test_a_copy_of_the_advisories(
     pins = tmp_path / "pins.txt"
     pins.write_text("# a comment\nAny_IO==1.10.0\nother==1.0\n")
     assert audit.main(tool(tmp_path), pins, advisories=str(tmp_path)) == affected
-    found = f"audit: 2 pins, {int(affected)} with known vulnerabilities"
-    assert last_line(capsys) == f"{found} (advisories in {tmp_path}, last changed 2026-01-12)"
+    summary = f"audit: 2 pins, {int(affected)} with known vulnerabilities"
+    assert last_line(capsys) == f"{summary} (advisories in {tmp_path}, last changed 2026-01-12)"
 
 
 def test_a_folder_without_advisories_is_not_believed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = tool(tmp_path, pypi={"probe": [BAD], "pins": [GOOD]})
+    command = tool(tmp_path, pypi={"probe": [BAD], "pins": [GOOD]})
     for advisories, why in ((tmp_path, "there is no folder vulns in it"), (tmp_path / "copy", UNKNOWN)):
         (tmp_path / "copy/vulns").mkdir(parents=True, exist_ok=True)
-        assert audit.main(asked, tmp_path / "pins.txt", advisories=str(advisories)) == 0
-        said = capsys.readouterr().out.splitlines()
-        assert said == [
+        assert audit.main(command, tmp_path / "pins.txt", advisories=str(advisories)) == 0
+        output = capsys.readouterr().out.splitlines()
+        assert output == [
             f"audit: no answer of advisories in {advisories}: {why}",
             "audit: 1 pins, 0 with known vulnerabilities (pypi)",
         ]

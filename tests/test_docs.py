@@ -52,9 +52,9 @@ def test_t4_nothing_that_several_apis_have_is_lost_in_silence() -> None:
 def test_n1_what_an_answer_says_comes_back_to_clients_of_its_own_api() -> None:
     drawn = drawing("drawn_answers.py")
     for feature in drawn["FEATURES"]:
-        for upstream, said in feature.said.items():
+        for upstream, answer in feature.said.items():
             client = "openai" if upstream == "responses" else upstream
-            fate = drawn["outcome"](feature, upstream, client, drawn["forms"](upstream, said))
+            fate = drawn["outcome"](feature, upstream, client, drawn["forms"](upstream, answer))
             assert fate.startswith("sent as ") or fate == f"answered: {feature.ours[client]}", feature.title
 
 
@@ -140,18 +140,18 @@ def test_the_page_of_settings_has_every_environment_variable() -> None:
 
 def test_the_page_of_settings_has_every_setting() -> None:
     page = (REPOSITORY / "docs" / "settings.md").read_text(encoding="utf-8")
-    found = set()
+    documented = set()
     for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL):
         dialect = re.search(r" for `(\w+)`$", title)
         for place in re.findall(r"`\[+([^]]+)\]", title) or [title]:
             path = place.replace('."NAME"', "")
             if dialect:
                 path = path.replace("options", f"options ({dialect[1]})")
-            found |= {f"{path}.{name}" for name in re.findall(r"^\| `(\w+)`", text, re.MULTILINE)}
+            documented |= {f"{path}.{name}" for name in re.findall(r"^\| `(\w+)`", text, re.MULTILINE)}
     names = json.loads((REPOSITORY / "snapshots" / "server" / "names.json").read_bytes())["settings"]
     named = [name for name in names if not name.startswith("(a profile)")]
     expected = {name if "." in name else f"Top level.{name}" for name in named}
-    assert sorted(expected - found) == []
+    assert sorted(expected - documented) == []
 
 
 @pytest.mark.parametrize(
@@ -222,8 +222,8 @@ def test_the_tables_of_architecture_are_the_layers_that_imports_are_held_to(root
         for each in contracts["contracts"]
         if each.get("containers") == [root.partition("/")[2]]
     )
-    held = [set(re.findall(r"\w+", layer)) for layer in layers]
-    assert shown == [found for each in held if (found := each - ROOTS[root] - {"__main__"})]
+    layer_sets = [set(re.findall(r"\w+", layer)) for layer in layers]
+    assert shown == [modules for each in layer_sets if (modules := each - ROOTS[root] - {"__main__"})]
 
 
 def test_the_page_on_architecture_names_modules_that_there_are() -> None:

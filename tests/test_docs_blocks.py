@@ -72,11 +72,11 @@ _TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 
 
 def test_each_block_is_run_or_has_its_reason() -> None:
-    found = {block: key_of(block) for page in pages() for block in blocks_of(page)}
-    missing = [f"{block.page}: {block.heading} ({block.language})" for block, key in found.items() if not key]
+    keys = {block: key_of(block) for page in pages() for block in blocks_of(page)}
+    missing = [f"{block.page}: {block.heading} ({block.language})" for block, key in keys.items() if not key]
     assert missing == [], "say in tests/support/documents.py what runs these"
     rows = {(page, key) for page, how in HOW.items() for key in how}
-    assert rows - {(block.page, key) for block, key in found.items()} == set()
+    assert rows - {(block.page, key) for block, key in keys.items()} == set()
 
 
 ROWS = sorted({(page, how) for page, rows in HOW.items() for how in rows.values()})
@@ -167,10 +167,10 @@ def understood(
     Its contexts are the real command line's: a command keeps the `--help` that it is first asked for.
     """
     context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
-    given, left, _ = command.make_parser(context).parse_args(list(arguments))
+    values, left, _ = command.make_parser(context).parse_args(list(arguments))
     for option in command.params:
-        if isinstance(option.type, click.Choice) and isinstance(given.get(option.name or ""), str):
-            option.type.convert(given[option.name or ""], option, context)
+        if isinstance(option.type, click.Choice) and isinstance(values.get(option.name or ""), str):
+            option.type.convert(values[option.name or ""], option, context)
     if isinstance(command, click.Group) and left:
         inner = command.get_command(context, left[0])
         assert inner is not None, f"{name} has no command {left[0]}"
@@ -215,8 +215,8 @@ def test_every_file_that_a_release_changes_has_the_version() -> None:
         for path in (REPOSITORY / root).rglob("*.*")
         if path.suffix in (".json", ".md", ".toml", ".yaml")
     ]
-    found = {path for path in files if metadata.version(NAME) in path.read_text("utf-8")}
-    assert {REPOSITORY / name for name in re.findall(r"`([^`]+)`", step)} == found
+    paths = {path for path in files if metadata.version(NAME) in path.read_text("utf-8")}
+    assert {REPOSITORY / name for name in re.findall(r"`([^`]+)`", step)} == paths
 
 
 def test_every_target_of_the_makefile_is_one_that_contributors_are_shown() -> None:
@@ -234,8 +234,8 @@ def test_every_target_of_the_makefile_is_one_that_contributors_are_shown() -> No
 def parts_of_the_suite() -> list[list[str]]:
     """What pytest is given by each command of CONTRIBUTING.md that runs a part of the tests."""
     text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    found = re.findall(r'PYTEST_ARGS=(?:"([^"\n]+)"|(\S+))|-m pytest ([^#\n]+)', text)
-    parts = dict.fromkeys(next(filter(None, each)).strip() for each in found)
+    matches = re.findall(r'PYTEST_ARGS=(?:"([^"\n]+)"|(\S+))|-m pytest ([^#\n]+)', text)
+    parts = dict.fromkeys(next(filter(None, each)).strip() for each in matches)
     return [shlex.split(each) for each in parts if each != "-p pytest_randomly"]  # that is all of them
 
 
@@ -255,16 +255,16 @@ def test_parts_of_the_suite_that_contributors_are_shown_have_tests(arguments: li
 
 def test_pages_that_want_it_installed_say_how_from_a_checkout() -> None:
     """Its name leads nowhere while no index has a release. One page quotes errors, one is an index's."""
-    found = []
+    missing = []
     for page in pages():
         if page in ("docs/errors.md", "server/README.md"):
             continue
         text = (REPOSITORY / page).read_text(encoding="utf-8")
-        wanted = set(re.findall(r"pip install [\"']?openresponses-server(\[\w+\])?", text))
-        found += [
-            f"{page}: {each}" for each in wanted if not re.search(rf"pip install '?\.{re.escape(each)}", text)
+        extras = set(re.findall(r"pip install [\"']?openresponses-server(\[\w+\])?", text))
+        missing += [
+            f"{page}: {each}" for each in extras if not re.search(rf"pip install '?\.{re.escape(each)}", text)
         ]
-    assert found == []
+    assert missing == []
 
 
 def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,8 +308,8 @@ def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "ways.toml").write_text(ways)
     authority = Authority(tmp_path, "house")
     authority.certificate("me", apart=True)
-    found = load_settings(tmp_path / "ways.toml")
-    addresses = [each.address for each in build_router(found, ServerSealer()).upstreams()]
+    settings = load_settings(tmp_path / "ways.toml")
+    addresses = [each.address for each in build_router(settings, ServerSealer()).upstreams()]
     assert addresses[1:] == ["https://models.house.example/v1", "unix:/run/model.sock"]
     (codex,) = (block.code for block in blocks_of("docs/codex.md") if block.language == "toml")
     (tmp_path / "codex.toml").write_text(codex)
@@ -383,12 +383,12 @@ def test_what_deploying_shows_is_in_the_files() -> None:
         if each["kind"] == "Deployment"
     )
     deployed = set(leaves({"spec": deployment["spec"]}))
-    wanted = [
+    expected = [
         (path, value)
         for path, value in leaves(yaml.safe_load(shown["yaml"]))
         if path[-4:] not in ("port", "args")
     ]
-    assert [each for each in wanted if each not in deployed] == []
+    assert [each for each in expected if each not in deployed] == []
     (site,) = (block.code for block in blocks_of("docs/proxies.md") if block.language == "nginx")
     lines = {line.partition("#")[0].strip() for line in (DEPLOY / "nginx.conf").read_text().splitlines()}
     assert [line for line in site.splitlines() if line.strip() not in lines] == []
@@ -415,8 +415,8 @@ def test_the_commands_for_containers_are_those_of_the_files() -> None:
     assert set(re.findall(r"(\w+)=", keys)) == needed
     assert set(re.findall(r"\$(\w+)", agent)) <= needed
     config, *_ = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
-    given = set(re.findall(r"--from-literal=(\w+)=", secret))
-    assert given >= set(re.findall(r'(?:_env = "|\$\{)(\w+)', config["data"]["bridge.toml"]))
+    names = set(re.findall(r"--from-literal=(\w+)=", secret))
+    assert names >= set(re.findall(r'(?:_env = "|\$\{)(\w+)', config["data"]["bridge.toml"]))
     unit = (DEPLOY / "openresponses-bridge.service").read_text()
     venv, _, *installed, enable = commands(page, "systemd")
     assert f"ExecStart={venv.split()[-1]}/bin/{NAME} serve" in unit
@@ -429,7 +429,7 @@ def test_the_commands_for_containers_are_those_of_the_files() -> None:
     named = set(re.findall(r'(?:_env = "|\$\{)(\w+)', (DEPLOY / "bridge.toml").read_text()))
     assert set(re.findall(r"`([A-Z_]+)`", below)) == named | {"OPENRESPONSES_BRIDGE_API_KEYS"}
     settings = (REPOSITORY / "docs" / "settings.md").read_text()
-    assert [name for name in given if name.startswith("OPENR") and f"`{name}`" not in settings] == []
+    assert [name for name in names if name.startswith("OPENR") and f"`{name}`" not in settings] == []
 
 
 def test_what_is_deployed_has_no_secret_and_may_not_write() -> None:

@@ -21,9 +21,9 @@ _NAME = re.compile(r"\bdef test_((?:[edtns]\d+_|case_\d\d_)+)")
 def rows() -> dict[str, tuple[str, list[str]]]:
     """Number → what is said, and the tests that are named."""
     text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
-    found = _ROW.findall(text)
-    assert len({number for number, _, _ in found}) == len(found), "a number stands there twice"
-    return {number: (words, re.findall(r"`([^`]+)`", tests)) for number, words, tests in found}
+    matches = _ROW.findall(text)
+    assert len({number for number, _, _ in matches}) == len(matches), "a number stands there twice"
+    return {number: (words, re.findall(r"`([^`]+)`", tests)) for number, words, tests in matches}
 
 
 def numbers(text: str) -> Iterator[str]:
@@ -40,13 +40,13 @@ def numbers(text: str) -> Iterator[str]:
 def cited(text: str) -> set[str]:
     """Every law and field case that a file's words, or the names of its tests, cite."""
     joined = re.sub(r"\s*\n\s*(?:#+|//|\*)?\s*", " ", text)
-    found: set[str] = set()
+    laws: set[str] = set()
     for listed in _WORDS.findall(joined):
-        found.update(numbers(listed))
+        laws.update(numbers(listed))
     for name in _NAME.findall(text):
         for letter, digits in re.findall(r"(?:([edtns])|case_)(\d+)_", name):
-            found.add(f"{letter.upper()}{int(digits)}")
-    return found
+            laws.add(f"{letter.upper()}{int(digits)}")
+    return laws
 
 
 def files() -> list[str]:

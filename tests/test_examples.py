@@ -100,8 +100,8 @@ def test_a_client_of_django_that_leaves_ends_the_model(monkeypatch: pytest.Monke
     module = example("django_view")
     monkeypatch.setattr(module, "generate", endless)
     with serving_app(module.application, lifespan="off") as base:
-        asked = {"input": "Hello", "stream": True}
-        with opened(base, "POST", "/v1/responses", asked) as response:
+        body = {"input": "Hello", "stream": True}
+        with opened(base, "POST", "/v1/responses", body) as response:
             assert response.read(100)
         wait_until(lambda: bool(ended))
     assert ended[0] in ("CancelledError", "GeneratorExit")
@@ -129,8 +129,8 @@ def test_a_chat_upstream_by_hand(relayed: tuple[str, ScriptedUpstream]) -> None:
         ]
     )
     tools = [{"type": "function", "name": "get_weather"}]
-    asked = {"model": "m", "input": "Weather?", "tools": tools, "stream": True}
-    reply = call(base, "POST", "/v1/responses", asked)
+    body = {"model": "m", "input": "Weather?", "tools": tools, "stream": True}
+    reply = call(base, "POST", "/v1/responses", body)
     assert violations(reply) == []
     assert [item["type"] for item in reply.final["output"]] == ["reasoning", "message", "function_call"]
     assert reply.final["usage"]["total_tokens"] == 7
@@ -161,8 +161,8 @@ def run(program: str, *arguments: str, stdin: bytes = b"") -> str:
 def test_a_recorded_stream_and_its_parts_in_a_terminal(tmp_path: Path) -> None:
     capture = tmp_path / "capture.sse"
     with serving_app(example("own_model").app) as base:
-        said = run("recorder", f"{base}/v1", str(capture), "Weather?")
-    assert "completed: Let me look that up." in said
+        output = run("recorder", f"{base}/v1", str(capture), "Weather?")
+    assert "completed: Let me look that up." in output
     assert capture.read_bytes().endswith(b"data: [DONE]\n\n")
     shown = run("parts", stdin=capture.read_bytes())
     assert shown.startswith("Let me look that up.\n")

@@ -11,7 +11,7 @@ _ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 
 
 def test_every_field_case_is_a_named_test() -> None:
-    found = {
+    names = {
         int(number)
         for path in (REPOSITORY / "tests").rglob("test_*.py")
         for number in _NAMED.findall(path.read_text(encoding="utf-8"))
@@ -19,4 +19,4 @@ def test_every_field_case_is_a_named_test() -> None:
     listed = [int(number) for number in _ROW.findall((REPOSITORY / "docs/laws.md").read_text("utf-8"))]
     assert listed == list(range(1, len(listed) + 1))
     assert len(listed) >= 45
-    assert sorted(set(listed) - found) == []
+    assert sorted(set(listed) - names) == []

@@ -81,27 +81,27 @@ def exceptions_of(module: Path) -> Iterator[str]:
     for node in ast.parse(module.read_bytes()).body:
         value = getattr(node, "value", None)
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(value, ast.Call):
-            made = ast.unparse(value.func).rpartition(".")[2]
+            callee = ast.unparse(value.func).rpartition(".")[2]
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if made.endswith(("Error", "Outage", "Refusal")):
+            if callee.endswith(("Error", "Outage", "Refusal")):
                 yield from map(ast.unparse, targets)
 
 
 def test_no_exception_is_raised_that_a_module_keeps() -> None:
     """Each raise adds its frames to the exception's traceback, which would hold those of all requests."""
-    made = re.compile(r"^\w.*(?:Error|Outage|Refusal)\(", re.MULTILINE)  # trees are expensive
-    kept, raised = set[str](), dict[str, Path]()
+    construction = re.compile(r"^\w.*(?:Error|Outage|Refusal)\(", re.MULTILINE)  # trees are expensive
+    names, raised = set[str](), dict[str, Path]()
     for module in modules("bridge", "server"):
-        kept |= set(exceptions_of(module)) if made.search(module.read_text()) else set()
-    assert kept  # some are kept and never raised
-    named = re.compile(rf"\braise\b.*\b(?:{'|'.join(kept)})\b")
+        names |= set(exceptions_of(module)) if construction.search(module.read_text()) else set()
+    assert names  # some are kept and never raised
+    named = re.compile(rf"\braise\b.*\b(?:{'|'.join(names)})\b")
     for module in modules("bridge", "server"):
         if not named.search(module.read_text()):
             continue
         for node in ast.walk(ast.parse(module.read_bytes())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name | ast.Attribute):
                 raised[ast.unparse(node.exc).rpartition(".")[2]] = module
-    assert {name: str(raised[name]) for name in kept & raised.keys()} == {}
+    assert {name: str(raised[name]) for name in names & raised.keys()} == {}
 
 
 def tracked_files() -> list[Path]:
@@ -153,7 +153,7 @@ def test_files_that_stand_beside_the_code(name: str, words: str) -> None:
 def test_decisions_are_a_context_a_decision_and_a_price() -> None:
     entries = re.findall(r"^- .*?(?=^- |^#|\Z)", (REPOSITORY / "docs/decisions.md").read_text(), re.M | re.S)
     pieces = [" ".join(entry.split()).split(" · ") for entry in entries]
-    odd = [found[0] for found in pieces if len(found) != 3 or not found[2].startswith("Price: ")]
+    odd = [parts[0] for parts in pieces if len(parts) != 3 or not parts[2].startswith("Price: ")]
     assert entries
     assert not odd
 
@@ -217,11 +217,11 @@ def test_no_test_of_real_clients_or_engines_belongs_to_a_whole_run(name: str) ->
 
 def wrong_imports(source: str) -> list[str]:
     """What a module imports of the tests that is itself a test, or is not there."""
-    found = re.findall(
+    imports = re.findall(
         r"^ *from (tests(?:\.\w+)*) import (\([^)]*\)|.*)|^ *import (tests[.\w]*)", source, re.M
     )
     wrong = []
-    for package, names, module in found:
+    for package, names, module in imports:
         imported = re.findall(r"(\w+)(?: as \w+)?(?:,|\)|\s*$)", names, re.M)
         place = REPOSITORY / (package or module).replace(".", "/")
         modules = [place] if not place.is_dir() else [place / name for name in imported]
@@ -247,16 +247,16 @@ def test_tests_import_no_tests() -> None:
     ]
     assert wrong_imports("import tests.test_house") == ["tests/test_house"]
     files = (REPOSITORY / "tests").rglob("*.py")
-    assert {str(each): found for each in files if (found := wrong_imports(each.read_text()))} == {}
+    assert {str(each): imports for each in files if (imports := wrong_imports(each.read_text()))} == {}
 
 
 def test_each_module_that_tests_share_has_its_line_in_the_readme() -> None:
     folder = REPOSITORY / "tests" / "support"
-    said = {
+    descriptions = {
         path.stem: " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].split())
         for path in folder.glob("*.py")
     }
-    firsts = {name: re.match(r".*?\.(?= [A-Z`]|$)", text) for name, text in said.items()}
+    firsts = {name: re.match(r".*?\.(?= [A-Z`]|$)", text) for name, text in descriptions.items()}
     expected = [f"- `{name}`: {first[0] if first else 'no sentence'}" for name, first in firsts.items()]
     lines = [line for line in (folder / "README.md").read_text().splitlines() if line.startswith("- ")]
     assert sorted(lines) == sorted(expected)
@@ -286,30 +286,30 @@ def test_no_test_judges_by_the_clock_of_a_machine_that_may_be_busy() -> None:
     assert judges_by_the_clock("assert perf_counter() < ends, 'late'\nassert clock.now() == 5") == [1]
     folder = REPOSITORY / "tests"
     files = [each for each in folder.rglob("*.py") if not MEASURED & set(each.relative_to(folder).parts)]
-    assert {str(each): found for each in files if (found := judges_by_the_clock(each.read_text()))} == {}
+    assert {str(each): lines for each in files if (lines := judges_by_the_clock(each.read_text()))} == {}
 
 
 def test_scripts_of_redis_are_run_by_script_alone() -> None:
     """It knows what to do where Redis has forgotten one."""
-    found = [
+    paths = [
         str(file.relative_to(REPOSITORY))
         for file in (REPOSITORY / "server").rglob("*.py")
         if re.search(r"\.(?:eval|evalsha|register_script)\(", file.read_text())
     ]
-    assert found == ["server/openresponses_server/redis_clients.py"]
+    assert paths == ["server/openresponses_server/redis_clients.py"]
 
 
 def test_no_pattern_repeats_a_group_possessively() -> None:
     """Python before 3.11.5 takes such a group for absent where it can match in several ways: it is an atomic
     group around a greedy one (`(?>(?:…)*)`), which means the same."""
-    found = [
+    places = [
         f"{file.relative_to(REPOSITORY)}: {line.strip()}"
         for root in ("bridge", "server")
         for file in (REPOSITORY / root).rglob("*.py")
         for line in file.read_text().splitlines()
         if re.search(r"\(\?.*\)(?:[*+?]|\{[^{}]*\})\+", line)
     ]
-    assert found == []
+    assert places == []
 
 
 def test_the_site_is_built_without_what_the_tests_need(tmp_path: Path) -> None:
@@ -360,12 +360,12 @@ def test_paths_of_a_machine_are_found_wherever_the_checkout_is(text: str, found:
 
 
 def test_no_tracked_file_holds_a_path_of_a_machine() -> None:
-    found = [
+    places = [
         f"{path.relative_to(REPOSITORY)}:{number}"
         for path in tracked_files()
         for number in machine_paths(path.read_text(errors="replace"), REPOSITORY, Path.home())
     ]
-    assert not found
+    assert not places
 
 
 def test_constraints_pin_versions_and_nothing_else() -> None:
@@ -399,8 +399,8 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
     module in which no text can have one of WORDS there is nothing: tokens are expensive."""
     text = path.read_text()
     if path.suffix != ".py":
-        for found in re.finditer(r"(?:.+\n?)+", text):
-            yield text.count("\n", 0, found.start()) + 1, found[0]
+        for paragraph in re.finditer(r"(?:.+\n?)+", text):
+            yield text.count("\n", 0, paragraph.start()) + 1, paragraph[0]
         return
     if not _ODD_WORD.search(_BETWEEN.sub(" ", _CONTINUED.sub("", text))):
         return
@@ -419,9 +419,9 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 def odd_words(text: str) -> list[str]:
     plain = " ".join(text.split())
     return [
-        f"{found[0]!r} (say: {instead})"
+        f"{match[0]!r} (say: {instead})"
         for word, instead in WORDS.items()
-        for found in re.finditer(rf"\b(?:{word})\b", plain)
+        for match in re.finditer(rf"\b(?:{word})\b", plain)
     ]
 
 
@@ -471,13 +471,13 @@ def test_prose_is_plain_english() -> None:
         and path.is_relative_to(REPOSITORY / "server")
         and "vendor" not in path.parts
     ]
-    found = [
+    problems = [
         f"{path.relative_to(REPOSITORY)}:{line}: {odd}"
         for path in [*modules("bridge", "server"), *documents, *pages]
         for line, text in prose(path)
         for odd in odd_words(text)
     ]
-    assert not found, "\n".join(found)
+    assert not problems, "\n".join(problems)
 
 
 _ODD_VERB = re.compile(rf"\bdef\s+_*(?:{'|'.join(VERBS)})(?:_|\b)")
@@ -509,22 +509,22 @@ def test_verbs_that_are_not_the_fields_are_found(source: str, odd: int) -> None:
 
 
 def test_functions_of_the_library_begin_with_the_fields_verbs() -> None:
-    found = [
+    problems = [
         f"{path.relative_to(REPOSITORY)}: {odd}"
         for path in modules("bridge")
         for odd in odd_verbs(path.read_text())
     ]
-    assert not found, "\n".join(found)
+    assert not problems, "\n".join(problems)
 
 
 def test_functions_of_the_server_begin_with_the_fields_verbs() -> None:
-    found = [
+    problems = [
         f"{path.relative_to(REPOSITORY)}: {odd}"
         for path in modules("server")
         for odd in odd_verbs(path.read_text())
         if odd.lstrip("_").startswith(("admit", "forget", "note", "say", "take"))
     ]
-    assert not found, "\n".join(found)
+    assert not problems, "\n".join(problems)
 
 
 def test_bridge_imports_nothing_that_does_io(pyproject: dict[str, Any]) -> None:
@@ -533,14 +533,14 @@ def test_bridge_imports_nothing_that_does_io(pyproject: dict[str, Any]) -> None:
     # import-linter knows outside packages by their first name only, and urllib.parse is welcome.
     roots = tuple(f"{name}." for name in [*sans_io["forbidden_modules"], "urllib.request"])
     any_root = re.compile(rf"\b(?:{'|'.join(root.partition('.')[0] for root in roots)})\b")
-    found = [
+    problems = [
         f"{path.relative_to(REPOSITORY)}: {name}"
         for path in modules("bridge")
         if any_root.search(path.read_text())  # a tree is expensive
         for name in imported_names(path)
         if f"{name}.".startswith(roots)
     ]
-    assert not found
+    assert not problems
 
 
 def test_schema_support_distinguishes_a_valid_instance_from_an_invalid_one() -> None:

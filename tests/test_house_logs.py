@@ -50,5 +50,5 @@ def test_each_field_of_an_event_of_the_log_is_documented_under_one_name() -> Non
     assert odd_fields('_log.error("x", error=str(error))', known) == ["error=str(error)"]
     assert odd_fields('_log.error("x", code=process.returncode)', known) == ["code=process.returncode"]
     files = sorted((REPOSITORY / "server").rglob("*.py"))
-    found = {str(each.relative_to(REPOSITORY)): odd_fields(each.read_text(), known) for each in files}
-    assert {name: odd for name, odd in found.items() if odd} == {}
+    odd_by_file = {str(each.relative_to(REPOSITORY)): odd_fields(each.read_text(), known) for each in files}
+    assert {name: odd for name, odd in odd_by_file.items() if odd} == {}

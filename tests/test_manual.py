@@ -79,9 +79,9 @@ def test_a_page_keeps_its_date_until_it_says_something_else(
         changed = ".SH NAME\nother" if "keys" in name else ".SH NAME"
         (tmp_path / name).write_text(dated.sub("2001-02-03", page).replace(".SH NAME", changed), "ascii")
     for name, page in manual().items():
-        found = dated.search(page)
-        assert found is not None
-        assert (found[0] == "2001-02-03") is ("keys" not in name), name
+        match = dated.search(page)
+        assert match is not None
+        assert (match[0] == "2001-02-03") is ("keys" not in name), name
 
 
 HOSTILE = (

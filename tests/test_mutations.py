@@ -31,9 +31,9 @@ from tests.support.waiting import NEVER, wait_until
 )
 def test_each_mistake_is_one_change_of_a_function(line: str, changed: list[str]) -> None:
     source = f"a = 1 < 2\ndef f(a=1 < 2):\n    {line}\n".encode()
-    made = [each.applied(source).decode() for each in mutations(source)]
-    assert made == [f"a = 1 < 2\ndef f(a=1 < 2):\n    {new}\n" for new in changed]
-    assert all(ast.parse(each) for each in made)
+    mutants = [each.applied(source).decode() for each in mutations(source)]
+    assert mutants == [f"a = 1 < 2\ndef f(a=1 < 2):\n    {new}\n" for new in changed]
+    assert all(ast.parse(each) for each in mutants)
 
 
 def test_each_place_that_is_run_is_noted_and_nothing_else_differs(tmp_path: Path) -> None:
@@ -73,13 +73,13 @@ def test_near_are_the_tests_of_the_name_and_of_the_folder() -> None:
 
 
 def test_near_tests_judge_first_and_the_quickest_files_for_as_long_as_is_allowed() -> None:
-    took = {
+    durations = {
         "tests/bridge/test_sse.py::test_a": 3.0,
         "tests/agent/test_x.py::test_slow": 9.0,
         "tests/agent/test_y.py::test_quick": 1.0,
         "tests/agent/test_z.py::test_slowest": 10.0,
     }
-    near, elsewhere = rounds("bridge/openresponses_bridge/sse.py", took, 5.0)
+    near, elsewhere = rounds("bridge/openresponses_bridge/sse.py", durations, 5.0)
     assert near == ("near", ["tests/bridge/test_sse.py::test_a"])
     assert elsewhere == (
         "elsewhere",

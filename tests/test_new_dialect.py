@@ -85,11 +85,17 @@ def command(*words: str) -> str:
 
 
 def test_it_is_held_to_what_all_dialects_are_held_to(copy: Path) -> None:
-    asked = [sys.executable, "-m", "pytest", "-v", "-n0", "-p", "no:cacheprovider", "-k", "toy"]
+    arguments = [sys.executable, "-m", "pytest", "-v", "-n0", "-p", "no:cacheprovider", "-k", "toy"]
     targets = [*OF_ALL_DIALECTS, "tests/fuzz/test_targets.py"]
     of_copy = os.environ | environment_of(copy) | {"PYTEST_ADDOPTS": ""}
     done = subprocess.run(
-        [*asked, *targets], cwd=copy, env=of_copy, capture_output=True, text=True, check=False, timeout=250
+        [*arguments, *targets],
+        cwd=copy,
+        env=of_copy,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     tried = [line.partition("::")[0] for line in done.stdout.splitlines() if " PASSED" in line]
@@ -127,9 +133,9 @@ def test_a_server_has_it_as_its_upstream(
     )
     with reader.serving(f"{started} --api-key-env TOY_KEY", TOY_KEY="secret"):
         assert answered(reader) == ("completed", "Hello")
-        asked = upstream.last("m")
-        assert (asked.path, asked.headers["x-toy-key"]) == ("/v1/said", "secret")
-        assert asked.body == {"model": "m", "said": ["Hi"], "stream": True}
+        request = upstream.last("m")
+        assert (request.path, request.headers["x-toy-key"]) == ("/v1/said", "secret")
+        assert request.body == {"model": "m", "said": ["Hi"], "stream": True}
         upstream.scripts["m"] = Script([b'{"toy":"answer","text":"Hello, whole."}'], headers=dict(JSON))
         assert answered(reader) == ("completed", "Hello, whole.")
         page = urlopen(f"http://127.0.0.1:{reader.port}/inspector/dialects.js").read()
@@ -162,8 +168,8 @@ def test_its_clients_are_answered_over_http(reader: Reader, upstream: ScriptedUp
             return error.code, error.headers, error.read()
 
     def error(path: str, body: Any = None, key: str = "k") -> tuple[int, Any]:
-        status, _, said = ask(path, body, key)
-        return status, json.loads(said)
+        status, _, refusal = ask(path, body, key)
+        return status, json.loads(refusal)
 
     with reader.serving(command("serve", "--config", "config.toml")):
         status, headers, body = ask("/toy/said", {"model": "m", "said": ["Hi"], "tone": "kind"})
@@ -175,9 +181,9 @@ def test_its_clients_are_answered_over_http(reader: Reader, upstream: ScriptedUp
         assert body == b"".join(SAID)
         heard = threading.Event()
         upstream.scripts["m"] = Script([SAID[0], heard.is_set, *SAID[1:]])
-        asked = Request(address + "/toy/said?toy-key=k", b'{"model":"m","said":["Hi"],"stream":true}')
-        asked.add_header("content-type", "application/json")
-        with urlopen(asked, timeout=60) as answer:
+        request = Request(address + "/toy/said?toy-key=k", b'{"model":"m","said":["Hi"],"stream":true}')
+        request.add_header("content-type", "application/json")
+        with urlopen(request, timeout=60) as answer:
             got = b""
             while data := answer.read1():
                 got += data
@@ -185,8 +191,8 @@ def test_its_clients_are_answered_over_http(reader: Reader, upstream: ScriptedUp
                     heard.set()
         assert heard.is_set()
         assert got.replace(THINKS, b"") == b"".join(SAID)
-        status, said = error("/toy/said", {"model": "m", "said": ["Hi"]}, key="")
-        assert (status, said["toy"], "`x-toy-key: KEY`" in said["message"]) == (401, "error", True)
+        status, refusal = error("/toy/said", {"model": "m", "said": ["Hi"]}, key="")
+        assert (status, refusal["toy"], "`x-toy-key: KEY`" in refusal["message"]) == (401, "error", True)
         assert error("/toy/said", {"said": 7}) == (
             400,
             {"toy": "error", "message": "said: expected an array"},

@@ -65,32 +65,32 @@ def words_of(svg: str) -> list[str]:
 
 
 def test_bars_are_as_long_as_their_figures(shown: Callable[..., dict[str, str]]) -> None:
-    found = shown(rounds_of({"nginx": [1.0], "ours": [4.0]}), ["nginx", "ours"], [], MEMORY)
-    nginx, ours = bars_of(found["benchmarks/cpu.svg"])[:2]
+    drawings = shown(rounds_of({"nginx": [1.0], "ours": [4.0]}), ["nginx", "ours"], [], MEMORY)
+    nginx, ours = bars_of(drawings["benchmarks/cpu.svg"])[:2]
     assert ours / nginx == pytest.approx(4, rel=0.01)
-    assert "linear scale" in found["benchmarks/cpu.svg"]
-    assert "4 × · 4 µs/token" in words_of(found["benchmarks/cpu.svg"])
-    assert bars_of(found["benchmarks/memory.svg"])[1] == pytest.approx(
-        4 * bars_of(found["benchmarks/memory.svg"])[0], rel=0.01
+    assert "linear scale" in drawings["benchmarks/cpu.svg"]
+    assert "4 × · 4 µs/token" in words_of(drawings["benchmarks/cpu.svg"])
+    assert bars_of(drawings["benchmarks/memory.svg"])[1] == pytest.approx(
+        4 * bars_of(drawings["benchmarks/memory.svg"])[0], rel=0.01
     )
-    assert "| 1 µs/token, 1 × | 4 µs/token, 4 × |" in found["table"]
+    assert "| 1 µs/token, 1 × | 4 µs/token, 4 × |" in drawings["table"]
 
 
 def test_far_apart_they_are_on_a_logarithmic_scale(shown: Callable[..., dict[str, str]]) -> None:
     figures = {"nginx": [1.0], "LiteLLM": [10.0], "ours": [100.0]}
-    found = shown(rounds_of(figures), list(figures), [], MEMORY)["benchmarks/cpu.svg"]
-    first, second, third = bars_of(found)[:3]
-    assert "logarithmic scale" in found
+    plot = shown(rounds_of(figures), list(figures), [], MEMORY)["benchmarks/cpu.svg"]
+    first, second, third = bars_of(plot)[:3]
+    assert "logarithmic scale" in plot
     assert second - first == pytest.approx(third - second, abs=0.2)
     assert first > 0
     assert (second - first) / math.log(10) == pytest.approx(first / math.log(2), rel=0.02)
 
 
 def test_the_median_is_drawn_with_the_range_of_its_rounds(shown: Callable[..., dict[str, str]]) -> None:
-    found = shown(rounds_of({"nginx": [1.0], "ours": [9.0, 2.0, 3.0]}), ["nginx", "ours"], [], MEMORY)
-    assert 'class="range"' in found["benchmarks/cpu.svg"]
-    assert "3 × · 3 µs/token" in words_of(found["benchmarks/cpu.svg"])
-    assert "median of 3 rounds" in found["table"]
+    drawings = shown(rounds_of({"nginx": [1.0], "ours": [9.0, 2.0, 3.0]}), ["nginx", "ours"], [], MEMORY)
+    assert 'class="range"' in drawings["benchmarks/cpu.svg"]
+    assert "3 × · 3 µs/token" in words_of(drawings["benchmarks/cpu.svg"])
+    assert "median of 3 rounds" in drawings["table"]
     once = shown(rounds_of({"nginx": [1.0], "ours": [2.0]}), ["nginx", "ours"], [], MEMORY)
     assert 'class="range"' not in once["benchmarks/cpu.svg"]
 
@@ -98,21 +98,21 @@ def test_the_median_is_drawn_with_the_range_of_its_rounds(shown: Callable[..., d
 def test_what_was_not_measured_is_said(shown: Callable[..., dict[str, str]]) -> None:
     rounds: report.Rounds = {work.name: {"ours": [1.0]} for work in WORKS}
     rounds[WORKS[0].name] = {}
-    found = shown(rounds, ["ours", "LiteLLM"], ["nginx", "codex-relay"], {"ours": 40.0})
-    assert "Not installed there: nginx, codex-relay." in found["table"]
-    assert f"| {WORKS[0].name} | – | – |" in found["table"]
+    drawings = shown(rounds, ["ours", "LiteLLM"], ["nginx", "codex-relay"], {"ours": 40.0})
+    assert "Not installed there: nginx, codex-relay." in drawings["table"]
+    assert f"| {WORKS[0].name} | – | – |" in drawings["table"]
     for name in ("cpu", "latency", "memory"):
-        words = words_of(found[f"benchmarks/{name}.svg"])
+        words = words_of(drawings[f"benchmarks/{name}.svg"])
         assert "not measured" in words
         assert any("Not installed there" in each for each in words)
-    assert "multiples of openresponses-bridge" in found["benchmarks/cpu.svg"]
+    assert "multiples of openresponses-bridge" in drawings["benchmarks/cpu.svg"]
     nothing = shown({work.name: {} for work in WORKS}, ["ours"], ["nginx"], {})
     assert bars_of(nothing["benchmarks/cpu.svg"]) == []
 
 
 def test_plots_say_what_when_and_where_and_load_nothing(shown: Callable[..., dict[str, str]]) -> None:
-    found = shown(rounds_of({"nginx": [1.0], "ours": [4.0]}), ["nginx", "ours"], [], MEMORY)
-    for name, svg in found.items():
+    drawings = shown(rounds_of({"nginx": [1.0], "ours": [4.0]}), ["nginx", "ours"], [], MEMORY)
+    for name, svg in drawings.items():
         if name == "table":
             continue
         words = words_of(svg)
@@ -143,9 +143,9 @@ def test_the_commands_of_the_page_can_be_given() -> None:
             assert of_all().parse_args([words[1].removeprefix("ARGS=")]).draw
         else:
             assert words[:2] == ["-m", "tests.benchmarks.served"]
-            given = of_served().parse_args(words[2:])
-            assert set(filter(None, given.only.split(","))) <= {subject.name for subject in SUBJECTS}
-            assert [work for work in WORKS if given.work in work.name]
+            arguments = of_served().parse_args(words[2:])
+            assert set(filter(None, arguments.only.split(","))) <= {subject.name for subject in SUBJECTS}
+            assert [work for work in WORKS if arguments.work in work.name]
 
 
 @pytest.fixture
@@ -175,29 +175,29 @@ def run_of(load: Any, folder: Path, every: float | None = None) -> Any:
 
 
 def test_a_load_s_table_has_each_outcome_and_what_returned(load: Any, tmp_path: Path) -> None:
-    found = load.tables(run_of(load, tmp_path), run_of(load, tmp_path, every=60))
-    assert "| no fault | 100 completed |" in found
-    assert "| disk full (2) | 1 failed, 1 refused 503 |" in found
-    assert "Left out: clocks differ (it is not installed)." in found
-    assert "2 minutes, 7 open streams and 3 further requests a second over 2 workers: 102 requests," in found
-    assert "Nothing was wrong." in found
-    assert "| the server | 0.50 | 0.50 |" in found
-    assert "| memory, MB | 100 | 104 | 100 | 104 |" in found
+    text = load.tables(run_of(load, tmp_path), run_of(load, tmp_path, every=60))
+    assert "| no fault | 100 completed |" in text
+    assert "| disk full (2) | 1 failed, 1 refused 503 |" in text
+    assert "Left out: clocks differ (it is not installed)." in text
+    assert "2 minutes, 7 open streams and 3 further requests a second over 2 workers: 102 requests," in text
+    assert "Nothing was wrong." in text
+    assert "| the server | 0.50 | 0.50 |" in text
+    assert "| memory, MB | 100 | 104 | 100 | 104 |" in text
 
 
 def test_a_load_s_plots_mark_the_faults(load: Any, tmp_path: Path) -> None:
-    found = load.run_plots(run_of(load, tmp_path), run_of(load, tmp_path, every=60))
-    assert [each for each in words_of(found["capacity/latency.svg"]) if each.endswith(" ms")] == [
+    plots = load.run_plots(run_of(load, tmp_path), run_of(load, tmp_path, every=60))
+    assert [each for each in words_of(plots["capacity/latency.svg"]) if each.endswith(" ms")] == [
         "2 ms",
         "50.5 ms",
         "100 ms",
     ]
     for name in ("memory", "descriptors"):
-        soak, plain = found[f"capacity/soak-{name}.svg"], found[f"capacity/load-{name}.svg"]
+        soak, plain = plots[f"capacity/soak-{name}.svg"], plots[f"capacity/load-{name}.svg"]
         assert (soak.count("stroke-dasharray"), plain.count("stroke-dasharray")) == (2, 0)
         assert "1 disk full" in words_of(soak)
         assert "Marks by minutes: disk full at 0.5, disk full at 1.5." in soak
-    memory = ElementTree.fromstring(found["capacity/soak-memory.svg"])
+    memory = ElementTree.fromstring(plots["capacity/soak-memory.svg"])
     (curve,) = (each.attrib["d"] for each in memory.iter(f"{SVG}path") if each.get("fill") == "none")
     heights = [float(each) for each in curve.removeprefix("M").split()[1::2]]
     assert heights.index(min(heights)) == 6, "the highest memory is at the top"

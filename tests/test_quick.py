@@ -87,23 +87,23 @@ def test_what_is_named_goes_before_folders_and_the_quick_before_the_slow() -> No
 
 def test_the_report_names_what_was_chosen_left_out_and_not_covered() -> None:
     choice = quick.choose(["LICENSE", "docs/deploy/Caddyfile", f"{SERVER}/limits/gone.py"], {}, 5.0)
-    said = quick.report(choice)
-    assert "always: bridge/dialects/test_outcomes.py, server/test_snapshots_names.py" in said
-    assert "NOT COVERED here: LICENSE\n" in said
-    assert "NOT COVERED here: docs/deploy/Caddyfile (`make deploy` tests it)" in said
+    report = quick.report(choice)
+    assert "always: bridge/dialects/test_outcomes.py, server/test_snapshots_names.py" in report
+    assert "NOT COVERED here: LICENSE\n" in report
+    assert "NOT COVERED here: docs/deploy/Caddyfile (`make deploy` tests it)" in report
     first, *others = choice.left_out
-    assert f"left out, since all would take too long: {first}" in said
-    assert f" and {len(others) - 3} more; `make test` runs them" in said
+    assert f"left out, since all would take too long: {first}" in report
+    assert f" and {len(others) - 3} more; `make test` runs them" in report
 
 
 def test_times_are_kept_by_file(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = REPOSITORY.__class__(str(tmp_path), "times.json")
-    monkeypatch.setattr(quick, "_TIMES", kept)
+    path = REPOSITORY.__class__(str(tmp_path), "times.json")
+    monkeypatch.setattr(quick, "_TIMES", path)
     monkeypatch.setattr(quick, "_took", quick.Counter())
-    kept.write_text('{"tests/old.py": 3}')
-    for test, took in (("tests/a.py::x", 0.5), ("tests/a.py::y", 0.25), ("tests/b.py::z", 2.0)):
-        quick.pytest_runtest_logreport(SimpleNamespace(nodeid=test, duration=took))
+    path.write_text('{"tests/old.py": 3}')
+    for test, duration in (("tests/a.py::x", 0.5), ("tests/a.py::y", 0.25), ("tests/b.py::z", 2.0)):
+        quick.pytest_runtest_logreport(SimpleNamespace(nodeid=test, duration=duration))
     quick.pytest_sessionfinish(SimpleNamespace(config=SimpleNamespace()))
-    assert json.loads(kept.read_text()) == {"tests/a.py": 0.75, "tests/b.py": 2.0, "tests/old.py": 3.0}
-    kept.write_text("[]")
+    assert json.loads(path.read_text()) == {"tests/a.py": 0.75, "tests/b.py": 2.0, "tests/old.py": 3.0}
+    path.write_text("[]")
     assert quick.known_times() == {}

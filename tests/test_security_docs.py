@@ -13,13 +13,13 @@ _SENDERS = PAGE.index("## Before the client is authenticated")
 
 def test_named_tests_exist() -> None:
     named = set(_TEST.findall(PAGE))
-    found = {
+    names = {
         (file, node.name)
         for file in {file for file, _ in named}
         for node in ast.parse((REPOSITORY / file).read_bytes()).body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    assert sorted(named - found) == []
+    assert sorted(named - names) == []
 
 
 def test_every_threat_has_a_measure_and_a_test() -> None:

@@ -175,8 +175,8 @@ def test_each_version_has_a_folder_of_the_branch(tmp_path: Path) -> None:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, tmp_path / name)
     (tmp_path / "build").mkdir()
-    for kept in (REPOSITORY / "build").glob("mermaid-*"):
-        shutil.copy(kept, tmp_path / "build")
+    for script in (REPOSITORY / "build").glob("mermaid-*"):
+        shutil.copy(script, tmp_path / "build")
     (tmp_path / ".venv").symlink_to(REPOSITORY / ".venv")
     git("init", "--quiet", "--initial-branch=main")
     git("config", "user.name", "a tester")
@@ -185,8 +185,8 @@ def test_each_version_has_a_folder_of_the_branch(tmp_path: Path) -> None:
     git("commit", "--quiet", "--message=one")
     for version in ("0.1", "0.2"):
         # what is installed is of the checkout, not of this copy, and stays as it is
-        made = ["make", "--old-file=.venv/.docs", "docs-version", f"VERSION={version}", "ALIAS=latest"]
-        done = subprocess.run(made, cwd=tmp_path, capture_output=True, text=True, check=False)
+        command = ["make", "--old-file=.venv/.docs", "docs-version", f"VERSION={version}", "ALIAS=latest"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     versions = json.loads(git("show", "gh-pages:versions.json"))
     assert [(each["version"], each["aliases"]) for each in versions] == [("0.2", ["latest"]), ("0.1", [])]

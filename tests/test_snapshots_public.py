@@ -31,7 +31,7 @@ def test_all_that_is_public_says_what_it_is() -> None:
         f"{module}.{name}"
         for module in MODULES
         for name in import_module(module).__all__
-        if isinstance(found := getattr(import_module(module), name), type) and not found.__doc__
+        if isinstance(member := getattr(import_module(module), name), type) and not member.__doc__
     ]
     assert undocumented == []
 

@@ -19,12 +19,12 @@ from openresponses_server.backend import endpoint
 
 
 async def generate(request: CreateResponse) -> AsyncIterator[Output]:
-    asked = {**chat_request(request), "stream": True, "stream_options": {"include_usage": True}}
+    body = {**chat_request(request), "stream": True, "stream_options": {"include_usage": True}}
     address = f"{os.environ['UPSTREAM']}/chat/completions"
     frames = SSEDecoder()
     async with (
         httpx2.AsyncClient(timeout=None) as client,
-        client.stream("POST", address, json=asked) as answer,
+        client.stream("POST", address, json=body) as answer,
     ):
         if answer.status_code != 200:
             raise HttpError(502, f"The upstream answered {answer.status_code}.")

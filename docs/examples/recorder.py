@@ -13,8 +13,8 @@ from openresponses_bridge.sse import is_done
 
 def record(server: str, path: str, text: str, model: str = "demo") -> ResponseAccumulator:
     """Asks `server` for an answer to `text`, keeps its stream in a file and prints what is wrong with it."""
-    asked = json.dumps({"model": model, "input": text, "stream": True}).encode()
-    request = urllib.request.Request(f"{server}/responses", asked, {"content-type": "application/json"})
+    body = json.dumps({"model": model, "input": text, "stream": True}).encode()
+    request = urllib.request.Request(f"{server}/responses", body, {"content-type": "application/json"})
     frames, validator, accumulator = SSEDecoder(), StreamValidator(), ResponseAccumulator()
     with urllib.request.urlopen(request, timeout=60) as stream, open(path, "wb") as capture:
         while data := stream.read1(65_536):

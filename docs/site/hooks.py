@@ -144,16 +144,16 @@ def _title(markdown: str, anchor: str) -> str:
     """The heading that an anchor leads to, else the first one; "" for a page without headings."""
     headings = _HEADING.findall(_CODE.sub("", markdown))
     slug = slugify(case="lower")
-    found = next((each for each in headings if slug(each, "-") == anchor), "".join(headings[:1]))
-    return re.sub(r"([][])", r"\\\1", found)
+    heading = next((each for each in headings if slug(each, "-") == anchor), "".join(headings[:1]))
+    return re.sub(r"([][])", r"\\\1", heading)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """The search with a name, which the theme leaves out, and the script of the diagrams on the pages that
     have one: the theme would ask another address for it. Raises PluginError for a page that loads anything
     from another address."""
-    if found := _LOADED.search(output):
-        raise PluginError(f"{page.file.src_uri} loads {found[1]} from another address")
+    if match := _LOADED.search(output):
+        raise PluginError(f"{page.file.src_uri} loads {match[1]} from another address")
     output = output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
     if '<pre class="mermaid">' not in output:
         return output
@@ -164,9 +164,9 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 def mermaid() -> Path | None:
     """mermaid's script, from npm's registry once and as it was then; None without npm, and then diagrams are
     shown as their text."""
-    kept = REPOSITORY / "build" / f"mermaid-{MERMAID}.min.js"
-    if kept.exists():
-        return kept
+    path = REPOSITORY / "build" / f"mermaid-{MERMAID}.min.js"
+    if path.exists():
+        return path
     if shutil.which("npm") is None:
         LOG.info("npm is not installed: diagrams are shown as text")
         return None
@@ -180,8 +180,8 @@ def mermaid() -> Path | None:
             member = archive.extractfile("package/dist/mermaid.min.js")
             assert member is not None
             script = member.read()
-    if (found := hashlib.sha256(script).hexdigest()) != MERMAID_SHA256:
-        raise ValueError(f"mermaid {MERMAID} from npm has sha256 {found}, not {MERMAID_SHA256}")
-    kept.parent.mkdir(exist_ok=True)
-    kept.write_bytes(script)
-    return kept
+    if (digest := hashlib.sha256(script).hexdigest()) != MERMAID_SHA256:
+        raise ValueError(f"mermaid {MERMAID} from npm has sha256 {digest}, not {MERMAID_SHA256}")
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(script)
+    return path

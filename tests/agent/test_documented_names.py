@@ -38,7 +38,7 @@ def test_type_checkers_read_the_same(old: str) -> None:
 def test_nothing_of_ours_imports_an_old_name() -> None:
     files = [path for root in ("bridge", "server", "docs") for path in (REPOSITORY / root).rglob("*.py")]
     assert len(files) > 500
-    found = [
+    imports = [
         str(path) for path in files for old in OLD if f"from {old} import" in path.read_text(encoding="utf-8")
     ]
-    assert found == []
+    assert imports == []

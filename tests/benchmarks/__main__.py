@@ -20,8 +20,8 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    given = arguments().parse_args()
-    quick, to = given.quick, report.RESULTS if given.draw else None
+    options = arguments().parse_args()
+    quick, to = options.quick, report.RESULTS if options.draw else None
     turns, rounds = (2_000, 3) if quick else (20_000, 9)
     lengths = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
     parts = [
@@ -39,7 +39,7 @@ def main() -> None:
         for part in parts:
             print(part(), end="\n\n")
             advance(1)
-    if given.draw:
+    if options.draw:
         report.draw()
 
 

@@ -35,7 +35,7 @@ async def best(
 ) -> dict[str, Spent]:
     """The best round of each, as the time of one call. The works take turns, so that noise affects all of
     them equally. `tidy` runs after each round and is not timed."""
-    found = dict.fromkeys(works, Spent(float("inf"), float("inf")))
+    costs = dict.fromkeys(works, Spent(float("inf"), float("inf")))
     for _ in range(rounds):
         for name, work in works.items():
             gc.collect()
@@ -43,9 +43,9 @@ async def best(
             for _ in range(times):
                 await work()
             cpu, wall = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
-            found[name] = Spent(min(found[name].wall, wall / times), min(found[name].cpu, cpu / times))
+            costs[name] = Spent(min(costs[name].wall, wall / times), min(costs[name].cpu, cpu / times))
             await tidy()
-    return found
+    return costs
 
 
 def wall(rows: Mapping[str, Spent]) -> dict[str, float]:

@@ -149,10 +149,10 @@ class Servers:
         self._client.close()
 
     def versions(self) -> dict[str, str]:
-        found = self._admin.execute("SHOW server_version").fetchone()
-        assert found is not None
+        row = self._admin.execute("SHOW server_version").fetchone()
+        assert row is not None
         return {
-            "postgres": str(found[0]).split()[0],
+            "postgres": str(row[0]).split()[0],
             "redis": str(self._client.info("server")["redis_version"]),
         }
 
@@ -175,11 +175,11 @@ class Servers:
 
     def connections(self) -> tuple[int, int]:
         """The numbers of connections to PostgreSQL's database and to Redis, without those of this object."""
-        found = self._admin.execute(
+        row = self._admin.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = %s", [self._name]
         ).fetchone()
-        assert found is not None
-        return int(found[0]), int(self._client.info("clients")["connected_clients"]) - 1
+        assert row is not None
+        return int(row[0]), int(self._client.info("clients")["connected_clients"]) - 1
 
     def _postgres_cpu(self) -> float:
         """The CPU of all its processes except the one that runs this query, in nanoseconds; that of ended
@@ -214,11 +214,11 @@ def servers() -> Iterator[Servers]:
         database.start()
         url = f"{database.url}/test".replace("postgresql://", "postgresql+psycopg://")
         upgrade(database_url(url))
-        found = Servers(url, cache.url)
+        backends = Servers(url, cache.url)
         try:
-            yield found
+            yield backends
         finally:
-            found.close()
+            backends.close()
 
 
 async def calls(at: Servers, call: Callable[[int], Awaitable[object]], count: int) -> Spent:
@@ -238,7 +238,7 @@ async def units_of_the_store(at: Servers, store: ResponseStore, scale: Scale) ->
     running = [record(f"run{number}", lease=Lease(f"me-{number}", 1e12)) for number in range(_OPEN)]
     for each in running:
         await store.put(each)
-    held = {f"run{number}": f"me-{number}" for number in range(_OPEN)}
+    leases = {f"run{number}": f"me-{number}" for number in range(_OPEN)}
 
     async def checkpoint(number: int) -> None:
         here = msgspec.structs.replace(frames, first=number * 100 + 200, last=number * 100 + 232)
@@ -260,7 +260,7 @@ async def units_of_the_store(at: Servers, store: ResponseStore, scale: Scale) ->
     kinds: dict[str, tuple[Callable[[int], Awaitable[object]], float]] = {
         "a stored answer, the store's part": (whole, 1),
         "a checkpoint": (checkpoint, 1),
-        "a lease renewed, of 100 together": (lambda _: store.renew(held, 1e12), _OPEN),
+        "a lease renewed, of 100 together": (lambda _: store.renew(leases, 1e12), _OPEN),
         "a look for leases that are over": (
             lambda n: store.claim_orphans(Lease(f"s{n}", 1e12), 1.0, waiting=False),
             1,
@@ -304,38 +304,38 @@ async def units_of_redis(at: Servers, scale: Scale) -> dict[str, Spent]:
         "a heartbeat of the limits": lambda _: beat(["l:alive", "l:gone"], ["me", 4000]),
         "a request's rate limit": lambda _: accept(["l:bucket"], [0.001, 1, 60, 0.001]),
     }
-    found = {name: await calls(at, call, scale.calls) for name, call in kinds.items()}
+    costs = {name: await calls(at, call, scale.calls) for name, call in kinds.items()}
     await client.aclose()
-    return found
+    return costs
 
 
 # Costs that grow with the number of workers, or of the things that workers make.
 
 
 async def growth_of_the_store(at: Servers, store: ResponseStore, scale: Scale) -> dict[str, dict[str, Spent]]:
-    found: dict[str, dict[str, Spent]] = {}
+    costs: dict[str, dict[str, Spent]] = {}
     url = make_url(at.postgres)
     plain = at.postgres.replace("+psycopg", "")
     few = max(scale.calls // 10, 5)
-    with psycopg.connect(plain, autocommit=True) as admin, ExitStack() as held:
+    with psycopg.connect(plain, autocommit=True) as admin, ExitStack() as stack:
         looking = ProcessConnections(partial(_one_connection, url), "me", 10.0)
         for size in (1, WRITTEN_TOGETHER):
-            together = found.setdefault("checkpoints written together, by their number", {})
+            together = costs.setdefault("checkpoints written together, by their number", {})
             together[str(size)] = await calls(at, partial(_checkpoints, store, size), few)
         there = 0
         for size in scale.sizes:
             for number in range(there, min(size, _MOST_CONNECTIONS - 100)):
                 named = f"{NAME}other{number}"
-                held.enter_context(psycopg.connect(plain, application_name=named, autocommit=True))
+                stack.enter_context(psycopg.connect(plain, application_name=named, autocommit=True))
             there = size
-            looks = found.setdefault("a look at the processes, by their number", {})
+            looks = costs.setdefault("a look at the processes, by their number", {})
             looks[str(size)] = await calls(at, lambda _: looking._looked(), few)
         await looking.leave()
-        made = 0
+        existing = 0
         for rows in scale.rows:
-            _fill(admin, made, rows)
-            _fill_keys(admin, made, rows)
-            made = rows
+            _fill(admin, existing, rows)
+            _fill_keys(admin, existing, rows)
+            existing = rows
             admin.execute("ANALYZE responses, api_keys")
             changed = await _one_changed(store)
             kinds: dict[str, Callable[[int], Awaitable[object]]] = {
@@ -351,8 +351,8 @@ async def growth_of_the_store(at: Servers, store: ResponseStore, scale: Scale) -
                 ),
             }
             for name, call in kinds.items():
-                found.setdefault(name, {})[str(rows)] = await calls(at, call, few)
-    return found
+                costs.setdefault(name, {})[str(rows)] = await calls(at, call, few)
+    return costs
 
 
 async def _last_lease(store: Any) -> object:
@@ -368,9 +368,9 @@ async def _one_changed(store: ResponseStore) -> Callable[[int], Awaitable[object
         states.append(await keys.version())
 
     async def call(_: int) -> None:
-        found = await keys.changed(*states)
-        assert found is not None
-        assert [*found] == ["key1"]
+        changes = await keys.changed(*states)
+        assert changes is not None
+        assert [*changes] == ["key1"]
 
     return call
 
@@ -395,7 +395,7 @@ def _fill(admin: psycopg.Connection[Any], start: int, end: int) -> None:
 
 
 async def growth_of_redis(at: Servers, scale: Scale) -> dict[str, dict[str, Spent]]:
-    found: dict[str, dict[str, Spent]] = {}
+    costs: dict[str, dict[str, Spent]] = {}
     few = max(scale.calls // 3, 20)
     client = redis.asyncio.Redis.from_url(at.redis)
     agree = client.register_script(redis_counts.AGREE)
@@ -405,19 +405,19 @@ async def growth_of_redis(at: Servers, scale: Scale) -> dict[str, dict[str, Spen
         counts: dict[str, Any] = {f"w{n}": f"{n % 3} 1" for n in range(size)}
         total = sum(n % 3 for n in range(size))
         await client.hset("l:held", mapping={**counts, "total": total, "seen": 0})
-        agreed = found.setdefault("a slot of a key, by workers that have used it", {})
+        agreed = costs.setdefault("a slot of a key, by workers that have used it", {})
         agreed[str(size)] = await calls(
             at,
             lambda n: agree(["l:alive", "l:gone", "l:held"], ["w0", 1, n + 10, 60000, 10**6]),
             few,
         )
     for size in scale.sizes:
-        waking = found.setdefault("an entry of the queue, by workers that wait", {})
+        waking = costs.setdefault("an entry of the queue, by workers that wait", {})
         waking[str(size)] = await _queued(at, client, size, few)
-        heard = found.setdefault("a message to all, by workers that listen", {})
+        heard = costs.setdefault("a message to all, by workers that listen", {})
         heard[str(size)] = await _published(at, client, size, few)
     await client.aclose()
-    return found
+    return costs
 
 
 async def _raw(at: Servers, command: Sequence[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -518,16 +518,16 @@ def units_of_a_server(at: Servers, scale: Scale) -> tuple[dict[str, Spent], dict
 def counted(at: Servers, scale: Scale, workers: int) -> Counted:
     """Count the costs of so many workers, idle and then with streams of four seconds at each of them."""
     rate, tokens, seconds = 2.0, 120, max(scale.idle, 12.0)
-    with _fleet(at, workers) as (_, found):
-        for each in found:
+    with _fleet(at, workers) as (_, processes):
+        for each in processes:
             _ask(each, "burst-20", 20, stream=True)
-        idle = _idle(at, found, scale.idle)
+        idle = _idle(at, processes, scale.idle)
         loads = []
-        begun, before = time.monotonic(), at.spent(sum(each.cpu() for each in found))
+        begun, before = time.monotonic(), at.spent(sum(each.cpu() for each in processes))
         count = round(rate * seconds)
-        for each in found:
-            asked = Load(each.port, _PATH, _body(f"paced-{tokens}", stream=True), count, count, seconds)
-            loads.append(_begin(asked))
+        for each in processes:
+            stream_load = Load(each.port, _PATH, _body(f"paced-{tokens}", stream=True), count, count, seconds)
+            loads.append(_begin(stream_load))
         most = (0, 0)
         while any(load.poll() is None for load in loads):
             now = at.connections()
@@ -535,10 +535,10 @@ def counted(at: Servers, scale: Scale, workers: int) -> Counted:
             time.sleep(0.5)
         for load in loads:
             _end(load, count)
-        took = time.monotonic() - begun
-        spent = at.spent(sum(each.cpu() for each in found)).less(before)
+        elapsed = time.monotonic() - begun
+        spent = at.spent(sum(each.cpu() for each in processes)).less(before)
         # the rate is the mean over the whole time, also after the last stream has begun
-        return Counted(workers, count / took, tokens, idle, spent.over(took), *most)
+        return Counted(workers, count / elapsed, tokens, idle, spent.over(elapsed), *most)
 
 
 def _idle(at: Servers, found: list[Process], seconds: float) -> Spent:
@@ -552,26 +552,26 @@ def _idle(at: Servers, found: list[Process], seconds: float) -> Spent:
 @contextmanager
 def _fleet(at: Servers, workers: int, config: str = "") -> Iterator[tuple[int, list[Process]]]:
     """So many servers over one model process."""
-    with tempfile.TemporaryDirectory(prefix="orb-bearing-") as name, ExitStack() as held:
-        port = held.enter_context(model_side(core=None))
-        found = []
+    with tempfile.TemporaryDirectory(prefix="orb-bearing-") as name, ExitStack() as stack:
+        port = stack.enter_context(model_side(core=None))
+        processes = []
         for number in range(workers):
             command = _command(at, config)
             subject = Subject(f"ours-{number}", command, _PATH)
-            process = held.enter_context(running(subject, port, Path(name) / subject.name, core=None))
+            process = stack.enter_context(running(subject, port, Path(name) / subject.name, core=None))
             assert process is not None
-            found.append(process)
-        yield port, found
+            processes.append(process)
+        yield port, processes
 
 
 def _command(at: Servers, config: str) -> Callable[[int, int, Path], list[str]]:
     ask = ours("--store", at.postgres, "--event-log", at.redis)
 
     def command(port: int, model: int, folder: Path) -> list[str]:
-        found = ask(port, model, folder)
+        argv = ask(port, model, folder)
         file = folder / "config.toml"
         file.write_text(config + file.read_text())
-        return found
+        return argv
 
     return command
 
@@ -596,9 +596,9 @@ def _begin(asked: Load) -> subprocess.Popen[bytes]:
 
 def _end(client: subprocess.Popen[bytes], count: int) -> None:
     output, _ = client.communicate(timeout=_TIMEOUT)
-    found = msgspec.json.decode(output, type=Found)
-    if found.failed:
-        raise RuntimeError(f"{found.failed} of {count} requests failed")
+    result = msgspec.json.decode(output, type=Found)
+    if result.failed:
+        raise RuntimeError(f"{result.failed} of {count} requests failed")
 
 
 def _in_background(at: Servers, server: Process, count: int) -> None:
@@ -615,10 +615,8 @@ def _in_background(at: Servers, server: Process, count: int) -> None:
 
 def _resume(at: Servers, server: Process, count: int) -> None:
     with psycopg.connect(at.postgres.replace("+psycopg", ""), autocommit=True) as admin:
-        found = admin.execute(
-            "SELECT id FROM responses WHERE last_sequence > 20 AND id LIKE 'resp%' LIMIT 50"
-        )
-        ids = [name for (name,) in found]
+        rows = admin.execute("SELECT id FROM responses WHERE last_sequence > 20 AND id LIKE 'resp%' LIMIT 50")
+        ids = [name for (name,) in rows]
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     for number in range(count):
         connection.request("GET", f"{_PATH}/{ids[number % len(ids)]}?stream=true&starting_after=10")
@@ -629,9 +627,9 @@ def _resume(at: Servers, server: Process, count: int) -> None:
 
 def _size_of(at: Servers) -> int:
     with psycopg.connect(at.postgres.replace("+psycopg", ""), autocommit=True) as admin:
-        found = admin.execute("SELECT pg_database_size(current_database())").fetchone()
-    assert found is not None
-    return int(found[0])
+        row = admin.execute("SELECT pg_database_size(current_database())").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def measure(scale: Scale) -> Measurement:
@@ -652,9 +650,9 @@ def measure(scale: Scale) -> Measurement:
 
 
 async def _called(at: Servers, scale: Scale) -> tuple[dict[str, Spent], dict[str, dict[str, Spent]]]:
-    async with AsyncExitStack() as held:
+    async with AsyncExitStack() as stack:
         store = open_store(at.postgres)
-        held.push_async_callback(store.close)
+        stack.push_async_callback(store.close)
         units = await units_of_the_store(at, store, scale) | await units_of_redis(at, scale)
         growth = await growth_of_redis(at, scale) | await growth_of_the_store(at, store, scale)
         return units, growth
@@ -689,12 +687,12 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    given = arguments().parse_args()
-    found = measure(QUICK if given.quick else FULL)
-    if given.write:
+    options = arguments().parse_args()
+    measurement = measure(QUICK if options.quick else FULL)
+    if options.write:
         MEASURED.parent.mkdir(exist_ok=True)
-        MEASURED.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-    print(shown(found))
+        MEASURED.write_bytes(msgspec.json.format(msgspec.json.encode(measurement)) + b"\n")
+    print(shown(measurement))
 
 
 if __name__ == "__main__":

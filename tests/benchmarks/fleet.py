@@ -498,16 +498,16 @@ def compare(found: Measurement) -> list[Compared]:
     costs, lines = Costs(found), []
     for real in found.counted:
         for rate, spent in ((0.0, real.idle), (real.rate, real.loaded)):
-            made = simulate(costs, real.workers, Load(rate, real.tokens, cancelled=0.0, keyed=False))
+            outcome = simulate(costs, real.workers, Load(rate, real.tokens, cancelled=0.0, keyed=False))
             lines.append(
                 Compared(
                     real.workers,
                     round(rate, 2),
-                    (round(spent.commands, 1), made.commands),
-                    (round(spent.statements, 1), made.statements),
-                    (round(spent.commits, 1), made.commits),
-                    (round(spent.redis / 1e6, 4), round(sum(made.redis.values()), 4)),
-                    (round(spent.postgres / 1e6, 4), round(sum(made.postgres.values()), 4)),
+                    (round(spent.commands, 1), outcome.commands),
+                    (round(spent.statements, 1), outcome.statements),
+                    (round(spent.commits, 1), outcome.commits),
+                    (round(spent.redis / 1e6, 4), round(sum(outcome.redis.values()), 4)),
+                    (round(spent.postgres / 1e6, 4), round(sum(outcome.postgres.values()), 4)),
                 )
             )
     return lines
@@ -515,10 +515,10 @@ def compare(found: Measurement) -> list[Compared]:
 
 def run(sizes: tuple[int, ...] = SIZES) -> Simulation:
     """Simulate all sizes, with the server as it is and as it was."""
-    found = measured()
-    costs = Costs(found)
+    measurement = measured()
+    costs = Costs(measurement)
     outcomes = [simulate(costs, size, LOAD, rules) for size in sizes for rules in (BEFORE, NOW)]
-    return Simulation(SEED, LOAD._asdict(), outcomes, compare(found))
+    return Simulation(SEED, LOAD._asdict(), outcomes, compare(measurement))
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -528,10 +528,10 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    given = arguments().parse_args()
-    found = run()
-    text = msgspec.json.format(msgspec.json.encode(found)).decode() + "\n"
-    if given.write:
+    options = arguments().parse_args()
+    simulation = run()
+    text = msgspec.json.format(msgspec.json.encode(simulation)).decode() + "\n"
+    if options.write:
         SIMULATED.write_text(text)
     print(text, end="")
 

@@ -47,9 +47,9 @@ def _memory(deltas: int) -> float:
     machine.start()
     for _ in range(deltas):
         machine.text(streams.TOKEN)
-    held, _ = tracemalloc.get_traced_memory()
+    size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return held / (deltas * len(streams.TOKEN))
+    return size / (deltas * len(streams.TOKEN))
 
 
 def table(rows: list[Grown]) -> str:

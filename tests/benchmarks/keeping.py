@@ -41,8 +41,8 @@ def run(effort: Effort) -> str:
     }
     with ScriptedUpstream(scripts) as upstream, tempfile.TemporaryDirectory(prefix="orb-bench-") as name:
         folder = Path(name)
-        with kinds(folder) as found:
-            *sqlite, shared = found
+        with kinds(folder) as all_kinds:
+            *sqlite, shared = all_kinds
             for kind in (*sqlite, Kind("PostgreSQL, log in memory", shared.store, "memory://"), shared):
                 with serving(kind, upstream.url, folder) as server:
                     cells = [_cell(*_costs(server, effort, what)) for what in _WHATS]
@@ -58,27 +58,27 @@ def _costs(server: Server, effort: Effort, what: str) -> tuple[float, float]:
     rounds = [
         (_cost(server, effort, what, True), _cost(server, effort, what, False)) for _ in range(effort.rounds)
     ]
-    kept, plain = zip(*rounds, strict=True)
-    return min(kept), min(plain)
+    stored, plain = zip(*rounds, strict=True)
+    return min(stored), min(plain)
 
 
 def _cost(server: Server, effort: Effort, what: str, store: bool) -> float:
     """Seconds of CPU for one request or token."""
-    asked: dict[str, Any] = {"input": "x", "store": store, "stream": what != "JSON request"}
+    body: dict[str, Any] = {"input": "x", "store": store, "stream": what != "JSON request"}
     if what == "paced token":
-        asked["model"] = "paced"
-        threads = [threading.Thread(target=_ask, args=(server, asked)) for _ in range(effort.streams)]
+        body["model"] = "paced"
+        threads = [threading.Thread(target=_ask, args=(server, body)) for _ in range(effort.streams)]
         before = _spent(server)
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         return (_spent(server) - before) / (effort.streams * _PACED)
-    asked["model"] = "short"
-    _ask(server, asked)
+    body["model"] = "short"
+    _ask(server, body)
     before = _spent(server)
     for _ in range(effort.requests):
-        _ask(server, asked)
+        _ask(server, body)
     return (_spent(server) - before) / effort.requests
 
 

@@ -53,14 +53,14 @@ def services() -> Iterator[Services]:
     fails."""
     prefix = f"orb-bench-{uuid.uuid4().hex[:12]}"
     absent: list[str] = []
-    with ExitStack() as held:
-        folder = held.enter_context(tempfile.TemporaryDirectory(prefix="orb-bench-"))
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="orb-bench-"))
         stores = {"memory": "memory:", "SQLite": f"sqlite:///{folder}/bench.db"}
-        if url := _entered(held, "PostgreSQL", postgres_database(), absent):
+        if url := _entered(stack, "PostgreSQL", postgres_database(), absent):
             upgrade(database_url(url))
             stores["PostgreSQL"] = url
-        if address := _entered(held, "Redis", redis_server(), absent):
-            held.callback(_forget, address, prefix)
+        if address := _entered(stack, "Redis", redis_server(), absent):
+            stack.callback(_forget, address, prefix)
         yield Services(stores, address, prefix, Path(folder) / "logs", absent)
 
 
@@ -86,18 +86,18 @@ async def opened(found: Services) -> AsyncIterator[list[Place]]:
     """Open each store with an event log in memory; SQLite also with one in files, and the last store, which
     several workers could share, also with one in Redis. Event logs are deleted as soon as they are closed,
     because their content is not measured."""
-    async with AsyncExitStack() as held:
+    async with AsyncExitStack() as stack:
         places = []
         for name, url in found.stores.items():
             store = open_store(url, limit=_MOST_RECORDS)
-            held.push_async_callback(store.close)
+            stack.push_async_callback(store.close)
             places.append(Place(name, store, MemoryLog(linger=0)))
             if name == "SQLite":
                 files = FileLog(found.folder, linger=0)
-                held.push_async_callback(files.shutdown)
+                stack.push_async_callback(files.shutdown)
                 places.append(Place(f"{name} + files", store, files, alone=False))
         if found.redis is not None:
             shared = RedisLog(found.redis, found.prefix, linger=0.1)
-            held.push_async_callback(shared.shutdown)
+            stack.push_async_callback(shared.shutdown)
             places.append(Place(f"{name} + Redis", store, shared, alone=False))
         yield places

@@ -115,9 +115,9 @@ async def measured(server: Server, readers: int, stalled: bool) -> Found:
             await asyncio.sleep(0.2)
 
     begun = time.perf_counter()
-    asked = {"model": "long", "input": "x", "background": True}
-    made = await asyncio.to_thread(call, server.base, "POST", "/v1/responses", asked)
-    path = f"/v1/responses/{made.json['id']}?stream=true"
+    body = {"model": "long", "input": "x", "background": True}
+    response = await asyncio.to_thread(call, server.base, "POST", "/v1/responses", body)
+    path = f"/v1/responses/{response.json['id']}?stream=true"
     go_on, asking = asyncio.Event(), asyncio.Semaphore(_AT_ONCE)
     waits = [go_on if stalled and number % 2 else None for number in range(readers)]
     tasks = [asyncio.create_task(_read(server.base, path, wait, asking)) for wait in waits]
@@ -167,9 +167,9 @@ async def _read(base: str, path: str, stop: asyncio.Event | None, asking: asynci
 @contextmanager
 def kinds(folder: Path) -> Iterator[list[Kind]]:
     """The kinds to measure."""
-    with ExitStack() as held:
-        postgres = held.enter_context(postgres_database())
-        log = held.enter_context(own_redis())
+    with ExitStack() as stack:
+        postgres = stack.enter_context(postgres_database())
+        log = stack.enter_context(own_redis())
         sqlite = f"sqlite:///{folder}/bench.db"
         yield [
             Kind("SQLite, log in memory", sqlite, "memory://"),
@@ -190,8 +190,8 @@ def run(counts: list[int], stalled: bool = False) -> str:
     scripts: dict[str, Script | list[Script]] = {"long": long_stream(), "short": Script(text("ok"))}
     with ScriptedUpstream(scripts) as upstream, tempfile.TemporaryDirectory(prefix="orb-bench-") as name:
         folder = Path(name)
-        with kinds(folder) as found:
-            for kind in found:
+        with kinds(folder) as all_kinds:
+            for kind in all_kinds:
                 for count in counts:
                     with serving(kind, upstream.url, folder) as server:
                         got = asyncio.run(measured(server, count, stalled))
@@ -207,8 +207,8 @@ def main() -> None:
     parser.add_argument(
         "--stalled", action="store_true", help="let half of the readers stop reading for a while"
     )
-    given = parser.parse_args()
-    print(run(given.readers, given.stalled))
+    options = parser.parse_args()
+    print(run(options.readers, options.stalled))
 
 
 if __name__ == "__main__":

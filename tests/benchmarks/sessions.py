@@ -163,15 +163,15 @@ async def _sizes(places: Sequence[Place], effort: Effort) -> str:
     prose = _prose(max(effort.sizes))
     for size in effort.sizes:
         reads = [prose[start : min(start + _PER_READ, size)] for start in range(0, size, _PER_READ)]
-        made: list[tuple[Place, str]] = []
+        responses: list[tuple[Place, str]] = []
         works: dict[str, Work] = {_PLAIN: partial(_plain, reads)}
         for place in places:
-            works[f"{place.name}: kept"] = partial(_noted, made, place, reads)
+            works[f"{place.name}: kept"] = partial(_noted, responses, place, reads)
             if place.alone:
                 works[f"{place.name}: checkpoint"] = await _checkpoint(place, reads)
                 works[f"{place.name}: read back"] = partial(_read, place, await _kept(place, reads))
         times = max(1, min(effort.times, 1_000 // size))
-        spent = await best(works, effort.rounds, times, tidy=partial(_deleted, made))
+        spent = await best(works, effort.rounds, times, tidy=partial(_deleted, responses))
         columns[f"{size:,} KB"] = wall(spent)
     return table(
         f"outputs in deltas of 1 KB, {_PER_READ} a read: kept whole, one checkpoint, frames read back; wall",

@@ -48,23 +48,23 @@ def of(outcomes: list[Outcome], count: int, *, before: bool) -> Outcome:
 
 
 def test_what_was_mended_grows_no_faster_than_the_workers(simulated: Simulation) -> None:
-    found = simulated.outcomes
+    outcomes = simulated.outcomes
     for where, cause in (("postgres", "processes watched"), ("redis", "cancellations")):
-        few, many = (getattr(of(found, count, before=False), where)[cause] for count in (100, 1000))
+        few, many = (getattr(of(outcomes, count, before=False), where)[cause] for count in (100, 1000))
         assert many < 12 * few
-        few, many = (getattr(of(found, count, before=True), where)[cause] for count in (100, 1000))
+        few, many = (getattr(of(outcomes, count, before=True), where)[cause] for count in (100, 1000))
         assert many > 50 * few
-    assert of(found, 1000, before=False).takeover_postgres < 1.0
+    assert of(outcomes, 1000, before=False).takeover_postgres < 1.0
 
 
 def test_runs_of_a_killed_worker_are_settled_by_a_few_or_when_their_leases_are_over(
     measured: Measurement,
 ) -> None:
     for count in (4, 40):
-        made = simulate(Costs(measured), count, SMALL)
-        assert made.takeover_seconds <= fleet._SETTINGS.lease * 1.35
+        outcome = simulate(Costs(measured), count, SMALL)
+        assert outcome.takeover_seconds <= fleet._SETTINGS.lease * 1.35
         everybody = simulate(Costs(measured), count, SMALL, BEFORE)
-        assert everybody.takeover_postgres >= made.takeover_postgres * (count - 1) / 3 * 0.9
+        assert everybody.takeover_postgres >= outcome.takeover_postgres * (count - 1) / 3 * 0.9
 
 
 def test_workers_that_waited_together_do_not_stay_in_step(measured: Measurement) -> None:
@@ -89,14 +89,14 @@ def test_costs_grow_in_a_line(measured: Measurement) -> None:
 
 def test_the_commands_of_the_page_can_be_given() -> None:
     """The commands take minutes, so this test only parses them."""
-    found = [
+    commands = [
         shlex.split(command, comments=True)
         for block in blocks_of("docs/capacity.md")
         if block.heading == "What each thing costs"
         for command in commands_of(block)
     ]
     modules = {f"tests.benchmarks.{each.__name__.rpartition('.')[2]}": each for each in (bearing, fleet)}
-    for command in found[:2]:
+    for command in commands[:2]:
         assert modules.pop(command[2]).arguments().parse_args(command[3:]).write
-    assert found[2:] == [["make", "docs"]]
+    assert commands[2:] == [["make", "docs"]]
     assert not modules

@@ -45,20 +45,20 @@ def test_a_service_that_is_absent_is_reported_and_the_others_are_measured(
 
 
 def test_what_was_made_is_gone_after_an_interrupt() -> None:
-    found = interrupted()
-    if found.redis is None or "PostgreSQL" not in found.stores:
+    services = interrupted()
+    if services.redis is None or "PostgreSQL" not in services.stores:
         pytest.skip("needs PostgreSQL and Redis")
-    with redis.Redis.from_url(found.redis) as client:
-        assert not list(client.scan_iter(f"{found.prefix}*"))
+    with redis.Redis.from_url(services.redis) as client:
+        assert not list(client.scan_iter(f"{services.prefix}*"))
     with pytest.raises(psycopg.OperationalError, match="does not exist"):
-        psycopg.connect(found.stores["PostgreSQL"].replace("+psycopg", ""))
+        psycopg.connect(services.stores["PostgreSQL"].replace("+psycopg", ""))
 
 
 def interrupted() -> places.Services:
     """The services of a run that was interrupted after it had written a key."""
-    with suppress(KeyboardInterrupt), places.services() as found:
-        if found.redis is not None:
-            with redis.Redis.from_url(found.redis) as client:
-                client.set(f"{found.prefix}:log:resp_1", "frames")
+    with suppress(KeyboardInterrupt), places.services() as services:
+        if services.redis is not None:
+            with redis.Redis.from_url(services.redis) as client:
+                client.set(f"{services.prefix}:log:resp_1", "frames")
         raise KeyboardInterrupt
-    return found
+    return services

@@ -149,12 +149,12 @@ LOADED: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
 
 @pytest.mark.parametrize("name", LOADED)
 def test_p40_deferred_tools_are_offered_when_they_were_loaded(name: str) -> None:
-    given, offered, results = LOADED[name]
-    chat, native, losses = translated(given)
+    body, offered, results = LOADED[name]
+    chat, native, losses = translated(body)
     assert [each["function"]["name"] for each in chat.get("tools", [])] == offered
     assert [_text(each["content"]) for each in chat["messages"] if each["role"] == "tool"] == results
-    assert native["tools"] == given["tools"]
-    history = [each for each in given.get("messages", [USER]) if each["role"] == "user"]
+    assert native["tools"] == body["tools"]
+    history = [each for each in body.get("messages", [USER]) if each["role"] == "user"]
     assert [each["content"] for each in native["messages"] if each["role"] == "user"][1:] == [
         each["content"] for each in history
     ][1:]

@@ -192,8 +192,8 @@ def test_facts_are_carried_to_who_reads_them_and_lost_elsewhere(name: str, wire:
 def test_facts_are_losses_for_a_client_of_another_dialect() -> None:
     machine = ResponseStreamStateMachine("m", wire="openai", unknown_fields=False)
     inbound = Inbound(machine)
-    said = streamed(response(output=[CALL | {"caller": CALLER}], moderation={}))
-    events = [event for each in said for event in inbound.feed(json.dumps(each).encode())]
+    frames = streamed(response(output=[CALL | {"caller": CALLER}], moderation={}))
+    events = [event for each in frames for event in inbound.feed(json.dumps(each).encode())]
     assert b"caller" not in encode_sse(events)
     assert b"moderation" not in encode_sse(events)
     lost = [case.where for case in machine.diagnostics.of("loss")]
@@ -282,10 +282,10 @@ def test_p24_p44_fields_of_earlier_items_too() -> None:
 
 
 def test_p24_p44_elsewhere_they_are_losses_once_for_each_name() -> None:
-    asked = {"model": "m", "input": INPUT * 1 + [INPUT[0]] * 50}
+    body = {"model": "m", "input": INPUT * 1 + [INPUT[0]] * 50}
     for _, diagnostics in (
-        to_chat(decode_request(json.dumps(asked))),
-        to_responses(decode_request(json.dumps(asked)), options=ResponsesOptions(supersets=False)),
+        to_chat(decode_request(json.dumps(body))),
+        to_responses(decode_request(json.dumps(body)), options=ResponsesOptions(supersets=False)),
     ):
         lost = [case.where for case in diagnostics.of("loss")]
         assert lost == ["input[0].odd", "input[0].content[0].new", "input[1].caller"]
@@ -302,9 +302,9 @@ def test_p24_secrets_of_unknown_fields_are_not_shown() -> None:
     item["more"] = secret
     request = decode_request(json.dumps({"model": "m", "input": [item], "other": secret}))
     assert b"s3cret" in encode(to_responses(request)[0])
-    kept = request_without_secrets(request)
-    assert b"s3cret" not in encode(kept.input)
-    assert encode(kept.input).count(b'"ok":1,"source_url":"https://a.example/page?q=1"') == 2
+    cleaned = request_without_secrets(request)
+    assert b"s3cret" not in encode(cleaned.input)
+    assert encode(cleaned.input).count(b'"ok":1,"source_url":"https://a.example/page?q=1"') == 2
     fed = CheckedInbound(
         build, streamed(response(output=[CALL | {"new": secret}], moderation=secret)), "openai"
     )
@@ -351,12 +351,12 @@ def test_p44_the_cost_of_unknown_fields_is_linear() -> None:
 
 
 def test_e1_a_fold_of_stored_frames_has_all_facts() -> None:
-    said = response(
+    snapshot = response(
         output=[MESSAGE | {"content": [TEXT | {"odd": 1}], "new": 2}],
         moderation={"a": 1},
         usage=USAGE | {"x": 1},
     )
-    fed = CheckedInbound(build, streamed(said), "openai")
+    fed = CheckedInbound(build, streamed(snapshot), "openai")
     events: list[Event] = [decode_event(encode(event)) for event in fed.run.events]
     folded = ResponseAccumulator()
     for event in events[:-1]:
@@ -402,8 +402,8 @@ MADE_FOR_ALL = {"model", "messages"}
 
 @pytest.mark.parametrize("name", PASSES)
 def test_fields_of_engines_go_out_as_they_are(name: str) -> None:
-    options, given, sent, lost = PASSES[name]
-    request = decode_request(json.dumps({"model": "m", "input": "q", **given}))
+    options, fields, sent, lost = PASSES[name]
+    request = decode_request(json.dumps({"model": "m", "input": "q", **fields}))
     body, diagnostics = to_chat(request, options=msgspec.convert(options, ChatOptions))
     went = json.loads(encode(body))
     assert went["messages"] == FROM_CHAT["messages"]
@@ -412,13 +412,13 @@ def test_fields_of_engines_go_out_as_they_are(name: str) -> None:
 
 
 def test_p29_from_chat_to_chat_passes_what_was_sent() -> None:
-    given = ENGINE | {"transforms": ["x"], "reasoning": {"enabled": True, "max_tokens": 9}, "models": ["a"]}
-    request, lost = from_chat(json.dumps(FROM_CHAT | given))
+    fields = ENGINE | {"transforms": ["x"], "reasoning": {"enabled": True, "max_tokens": 9}, "models": ["a"]}
+    request, lost = from_chat(json.dumps(FROM_CHAT | fields))
     body, diagnostics = to_chat(request)
-    assert json.loads(encode(body)) == FROM_CHAT | given
+    assert json.loads(encode(body)) == FROM_CHAT | fields
     assert [*lost, *diagnostics] == []
     for elsewhere in (to_responses(request)[1], to_messages(request)[1]):
-        assert {case.where for case in elsewhere.of("loss")} >= {*given} - {"top_k"}
+        assert {case.where for case in elsewhere.of("loss")} >= {*fields} - {"top_k"}
     assert "models" not in to_responses(request)[0]
 
 
@@ -437,9 +437,9 @@ def broken(*texts: str) -> dict[str, Any]:
 
 
 def test_p34_breakpoints_of_parts_are_kept_for_responses() -> None:
-    asked = broken("a", "b")
-    body, diagnostics = to_responses(decode_request(json.dumps(asked)))
-    assert body["input"] == asked["input"]
+    original = broken("a", "b")
+    body, diagnostics = to_responses(decode_request(json.dumps(original)))
+    assert body["input"] == original["input"]
     assert not diagnostics.of("loss")
 
 
@@ -457,9 +457,9 @@ def test_p34_breakpoints_of_parts_at_anthropic(own: dict[str, Any] | None) -> No
 
 
 def test_p34_a_breakpoint_of_another_form_is_a_loss_at_anthropic() -> None:
-    asked = broken("a", "b")
-    asked["input"][0]["content"][1]["prompt_cache_breakpoint"] = {"mode": "new"}
-    body, diagnostics = to_messages(decode_request(json.dumps(asked)))
+    original = broken("a", "b")
+    original["input"][0]["content"][1]["prompt_cache_breakpoint"] = {"mode": "new"}
+    body, diagnostics = to_messages(decode_request(json.dumps(original)))
     assert ["cache_control" in block for block in body["messages"][0]["content"]] == [True, False]
     lost = [case.where for case in diagnostics.of("loss")]
     assert lost == ["input[0].content[1].prompt_cache_breakpoint"]

@@ -241,12 +241,12 @@ SENT: dict[str, Sent] = {
 
 @pytest.mark.parametrize("name", SENT)
 def test_what_goes_out(name: str) -> None:
-    options, request, wanted, reported = SENT[name]
+    options, request, expected, reported = SENT[name]
     body, diagnostics = to_chat(
         decode_request(json.dumps({"model": "m", **request})), options=msgspec.convert(options, ChatOptions)
     )
     sent = msgspec.json.decode(encode(body))
-    assert {field: sent.get(field) for field in wanted} == wanted
+    assert {field: sent.get(field) for field in expected} == expected
     assert list(map(str, diagnostics)) == list(reported)
 
 
@@ -408,10 +408,10 @@ ARGUMENTS: dict[str, tuple[Any, str, list[str]]] = {
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_how_a_patch_is_wrapped(name: str, size: int) -> None:
-    arguments, wanted, repairs = ARGUMENTS[name]
+    arguments, expected, repairs = ARGUMENTS[name]
     text, unwrapper = json.dumps(arguments), InputUnwrapper()
-    found = [unwrapper.feed(text[at : at + size]) for at in range(0, len(text), size)]
-    assert "".join(found) + unwrapper.close() == wanted
+    pieces = [unwrapper.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    assert "".join(pieces) + unwrapper.close() == expected
     assert not unwrapper.truncated
     assert unwrapper.repairs == repairs
 
@@ -532,8 +532,8 @@ def test_what_goes_through_a_chat_client(name: str) -> None:
     events, response = _events(frames, sealer)
     answer = chat_completion(response, sealer=sealer)
     assert isinstance(answer, ChatCompletion)
-    said = msgspec.json.decode(encode(answer))["choices"][0]["message"]
-    assert {field: said.get(field) for field in message} == message
+    reply = msgspec.json.decode(encode(answer))["choices"][0]["message"]
+    assert {field: reply.get(field) for field in message} == message
     outbound = ChatOutbound(sealer=sealer)
     chunks = [each for event in events for each in outbound.feed(event)]
     streamed = [each.choices[0].delta for each in chunks if isinstance(each, StreamChunk) and each.choices]
@@ -541,9 +541,9 @@ def test_what_goes_through_a_chat_client(name: str) -> None:
     assert any(each.extra_content for each in carriers) == name.startswith("P4")
     user = {"role": "user", "content": "q"}
     results = [
-        {"role": "tool", "tool_call_id": call["id"], "content": "a"} for call in said.get("tool_calls", ())
+        {"role": "tool", "tool_call_id": call["id"], "content": "a"} for call in reply.get("tool_calls", ())
     ]
-    request, losses = from_chat({"model": "m", "messages": [user, said, *results, user]}, sealer)
+    request, losses = from_chat({"model": "m", "messages": [user, reply, *results, user]}, sealer)
     assert not losses.of("loss")
     body, _ = to_chat(request, sealer=sealer)
     sent = msgspec.json.decode(encode(body))["messages"][1]
@@ -558,9 +558,9 @@ def test_p4_google_gets_its_placeholder() -> None:
     given = [USER, *first, named(CALL, "c2"), named(OUTPUT, "c2")]
     request = decode_request(json.dumps({"model": "m", "input": given}))
     body, diagnostics = to_chat(request, options=ChatOptions(missing_signature="skip"))
-    found = [call.extra_content for message in body.messages for call in message.tool_calls or ()]
+    extras = [call.extra_content for message in body.messages for call in message.tool_calls or ()]
     skip = {"google": {"thought_signature": "skip"}}
-    assert found == [skip, None, skip]
+    assert extras == [skip, None, skip]
     (repair,) = diagnostics
     assert (repair.where, repair.times) == ("tool_calls", 2)
 
@@ -630,10 +630,10 @@ THOUGHT: dict[str, tuple[dict[str, Any], str, list[Any]]] = {
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
 @pytest.mark.parametrize("name", THOUGHT)
 def test_what_is_thought(name: str, size: int) -> None:
-    options, text, wanted = THOUGHT[name]
+    options, text, expected = THOUGHT[name]
     frames = [chunk(content=text[at : at + size]) for at in range(0, len(text), size)]
     ran = run(*frames, chunk("stop"), DONE, reading=msgspec.convert(options, ChatOptions))
-    assert [_said(item) for item in ran.output] == wanted
+    assert [_said(item) for item in ran.output] == expected
 
 
 def test_p31_an_image_reaches_a_chat_client() -> None:
@@ -698,7 +698,7 @@ WRITTEN: dict[str, tuple[str, str, list[Any]]] = {
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 @pytest.mark.parametrize("name", WRITTEN)
 def test_calls_that_were_written_as_text(name: str, size: int) -> None:
-    format, text, wanted = WRITTEN[name]
+    format, text, expected = WRITTEN[name]
     identities = ToolIdentityMap()
     identities.declare(ToolKind.FUNCTION, "ls")
     machine = new_machine(tool_identities=identities)
@@ -708,23 +708,23 @@ def test_calls_that_were_written_as_text(name: str, size: int) -> None:
     for data in (*(chunk(content=piece) for piece in pieces), chunk("stop"), DONE):
         inbound.feed(data)
     assert machine.snapshot.status == "completed"
-    assert [_said(item) for item in machine.snapshot.output] == wanted
+    assert [_said(item) for item in machine.snapshot.output] == expected
     repairs = sum(case.times for case in inbound.diagnostics.of("repair"))
-    assert repairs == sum(kind == "function_call" for kind, _ in wanted)
+    assert repairs == sum(kind == "function_call" for kind, _ in expected)
 
 
 def _written(format: str, pieces: list[str]) -> list[str | TextCall]:
     identities = ToolIdentityMap()
     identities.declare(ToolKind.FUNCTION, "ls")
     calls = TextCalls(msgspec.convert([format], frozenset[TextCallFormat]), identities)
-    found: list[str | TextCall] = []
+    written: list[str | TextCall] = []
     for each in [*(part for piece in pieces for part in calls.feed(piece)), *calls.close()]:
-        if found and isinstance(each, str) and isinstance(found[-1], str):
-            found[-1] += each
+        if written and isinstance(each, str) and isinstance(written[-1], str):
+            written[-1] += each
         else:
-            found.append(each)
+            written.append(each)
     assert calls.is_flushed
-    return found
+    return written
 
 
 MARKS = [

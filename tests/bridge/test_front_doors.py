@@ -29,8 +29,8 @@ def decoded(stream: list[Any]) -> Any:
     decoder = PartDecoder(include_encrypted_thinking=True)
     parts = [part for event in stream for part in decoder.feed(event)] + decoder.close()
     result = decoder.result
-    said = (result.response_id, result.usage, result.finish_reason, result.error)
-    return parts, said, [str(case) for case in result.diagnostics]
+    facts = (result.response_id, result.usage, result.finish_reason, result.error)
+    return parts, facts, [str(case) for case in result.diagnostics]
 
 
 def accumulated(stream: list[Any]) -> Any:

@@ -117,7 +117,7 @@ def test_a_backend_loads_nothing_from_outside() -> None:
 
 def test_no_module_imports_anything_else_from_outside() -> None:
     """Those too that nothing above loads, and imports within functions."""
-    found = {
+    imports = {
         (path.relative_to(REPOSITORY).as_posix(), name.partition(".")[0])
         for path in REPOSITORY.glob("bridge/**/*.py")
         for node in ast.walk(ast.parse(path.read_bytes()))
@@ -125,10 +125,10 @@ def test_no_module_imports_anything_else_from_outside() -> None:
     }
     outside = {
         (path, name)
-        for path, name in found
+        for path, name in imports
         if name not in {*sys.stdlib_module_names, "openresponses_agent", "openresponses_bridge", "msgspec"}
     }
-    assert ("bridge/openresponses_bridge/errors.py", "__future__") in found
+    assert ("bridge/openresponses_bridge/errors.py", "__future__") in imports
     assert outside == {
         ("bridge/openresponses_bridge/seal.py", "cryptography"),
         ("bridge/openresponses_bridge/schemas/checking.py", "jsonschema_rs"),

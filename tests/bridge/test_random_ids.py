@@ -41,9 +41,9 @@ def test_a_fork_gives_others() -> None:
     ours, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=_tell, args=(random_id, theirs))
     child.start()
-    told = ours.recv()
+    child_id = ours.recv()
     child.join()
-    assert told not in {random_id("id") for _ in range(200)}
+    assert child_id not in {random_id("id") for _ in range(200)}
 
 
 def _tell(name: Callable[[str], str], to: Connection) -> None:

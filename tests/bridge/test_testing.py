@@ -47,17 +47,17 @@ def test_our_readers_make_of_a_random_stream_what_its_script_says(stream: Random
     events = [json.loads(frame.data) for frame in frames[:-1]]
     assert events == stream.events
     accumulator, parts = ResponseAccumulator(), PartDecoder(errors="none", citations="drop")
-    made = []
+    produced = []
     for event in events:
         accumulator.feed(event)
-        made += parts.feed(event)
+        produced += parts.feed(event)
     assert not parts.close()
     assert differences(expected, report_of("random", plain(accumulator.response))) == []
-    text = "".join(part.value for part in made if part.type == "LanguageModelTextPart")
+    text = "".join(part.value for part in produced if part.type == "LanguageModelTextPart")
     assert text.replace("*", "") == (expected.text + expected.refusal).replace("*", "") or expected.refusal
-    ids = {part.call_id.removeprefix("gw-") for part in made if part.type == "LanguageModelToolCallPart"}
-    wanted = {call.call_id: call for call in expected.calls}
-    assert {id for id, call in wanted.items() if not call.optional} <= ids <= wanted.keys()
+    ids = {part.call_id.removeprefix("gw-") for part in produced if part.type == "LanguageModelToolCallPart"}
+    calls = {call.call_id: call for call in expected.calls}
+    assert {id for id, call in calls.items() if not call.optional} <= ids <= calls.keys()
 
 
 class Walked:
@@ -154,8 +154,8 @@ def test_random_streams_walk_every_transition() -> None:
 def test_a_script_that_shows_something_is_shrunk() -> None:
     tries = settings(database=None, max_examples=10_000)  # it ends with the first that is found, and shrunk
     # about one seed in sixty ends with a script of five steps
-    found = find(scripts(), lambda steps: bool(expected_of(steps).calls), settings=tries, random=Random(1))
-    assert len(found) <= 4
+    script = find(scripts(), lambda steps: bool(expected_of(steps).calls), settings=tries, random=Random(1))
+    assert len(script) <= 4
 
 
 @given(streams())

@@ -133,8 +133,8 @@ def test_the_system_text_says_where_it_works(model: ScriptedUpstream, inside: Pa
     )
     (inside / ".git" / "config").write_text(remote)
     model.scripts[MODEL] = scripted("chat", [DONE])
-    said = ("--open", "src/a.py", "--modified", "src/b.py", "--note", "Answer in French.")
-    assert run("Hi", *over(model, inside, *said)).exit_code == 0
+    context = ("--open", "src/a.py", "--modified", "src/b.py", "--note", "Answer in French.")
+    assert run("Hi", *over(model, inside, *context)).exit_code == 0
     assert asked(model)[0]["content"].split("\n\n")[-1].split("\n") == [
         f"Workspace: {inside}",
         "Folders: src",
@@ -193,8 +193,8 @@ def test_arguments_that_are_not_json_are_repaired_unless_that_is_switched_off(
     result = run("Make a file", *over(model, inside, *([] if repair else ["--no-repair"])))
     assert (result.exit_code, (inside / "notes.txt").exists()) == (0, repair)
     assert ("the arguments were not JSON and were repaired" in result.output) is repair
-    told = asked(model, 1)[-1]["content"]
-    assert told.startswith("Created notes.txt" if repair else "Error: Invalid input - ")
+    answer = asked(model, 1)[-1]["content"]
+    assert answer.startswith("Created notes.txt" if repair else "Error: Invalid input - ")
 
 
 def test_each_call_is_logged(model: ScriptedUpstream, inside: Path) -> None:
@@ -233,8 +233,8 @@ def test_the_log_of_calls_is_out_of_the_model_s_reach(model: ScriptedUpstream, i
     )
     assert run("Hide it", *over(model, inside, "--yes", "--log-calls", str(log))).exit_code == 0
     assert len(log.read_text().splitlines()) >= 4
-    told = [message["content"] for message in asked(model, 1)[-2:]]
-    assert all(text.startswith("Error: Tool failed - ") for text in told)
+    answers = [message["content"] for message in asked(model, 1)[-2:]]
+    assert all(text.startswith("Error: Tool failed - ") for text in answers)
 
 
 @pytest.mark.parametrize("condense", [False, True])

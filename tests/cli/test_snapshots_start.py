@@ -67,9 +67,9 @@ class Terminal:
     def base(self) -> str:
         self.wait_for("listening on http://127.0.0.1:")
         self.wait_for("keys: ")  # so that its line is whole
-        found = _BASE.search(self.shown)
-        assert found is not None
-        return found[1]
+        match = _BASE.search(self.shown)
+        assert match is not None
+        return match[1]
 
     def wait_until_it_waits(self) -> None:
         """In a system call: a signal that comes just before one does not interrupt it."""

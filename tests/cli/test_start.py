@@ -71,18 +71,18 @@ def test_sqlite_file_that_can_not_be_used_ends_it(
     path = tmp_path / "s.sqlite3"
     assert callable(prepare)
     prepare(path)
-    code, said = ended(tmp_path, "--store", f"sqlite:///{path}", "--workers", workers)
+    code, output = ended(tmp_path, "--store", f"sqlite:///{path}", "--workers", workers)
     assert code == 1
-    assert message in said
-    assert str(path) in said
+    assert message in output
+    assert str(path) in output
 
 
 def test_postgres_that_refuses_ends_it(tmp_path: Path) -> None:
     with postgres_database() as url:
         nobody = make_url(url).set(username="nobody_here", password="hunter2")
-        code, said = ended(tmp_path, "--store", nobody.render_as_string(hide_password=False))
+        code, output = ended(tmp_path, "--store", nobody.render_as_string(hide_password=False))
     assert code == 1
-    assert 'role "nobody_here" does not exist' in said
+    assert 'role "nobody_here" does not exist' in output
 
 
 @pytest.mark.parametrize(
@@ -93,18 +93,18 @@ def test_postgres_that_refuses_ends_it(tmp_path: Path) -> None:
     ],
 )
 def test_address_that_can_not_be_used_ends_it(tmp_path: Path, flag: str, address: str, message: str) -> None:
-    code, said = ended(tmp_path, flag, address)
+    code, output = ended(tmp_path, flag, address)
     assert code == 2
-    assert message in said
+    assert message in output
 
 
 def test_redis_that_refuses_ends_it(tmp_path: Path) -> None:
     with redis_server() as url:
-        code, said = ended(
+        code, output = ended(
             tmp_path, "--store", "memory://", "--event-log", f"redis://{urlsplit(url).netloc}/9999"
         )
     assert code == 1
-    assert "The event log refuses access" in said
+    assert "The event log refuses access" in output
 
 
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
@@ -127,9 +127,9 @@ def test_postgres_that_may_come_back_is_waited_for(tmp_path: Path, workers: str)
         process.send_signal(signal.SIGINT)
         process.wait(60)
         assert process.stderr is not None
-        said = without_durations(process.stderr.read())
-        assert "Connection refused" in said.partition("\n")[0]
-        assert "hunter2" not in said
+        stderr = without_durations(process.stderr.read())
+        assert "Connection refused" in stderr.partition("\n")[0]
+        assert "hunter2" not in stderr
 
 
 def test_store_that_a_newer_release_has_upgraded_is_warned_of_in_the_log_alone(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_store_that_a_newer_release_has_upgraded_is_warned_of_in_the_log_alone(t
         with started("--store", store, folder=tmp_path) as process:
             assert ready(base_of(process)).json["status"] == "ready"
             process.send_signal(signal.SIGINT)
-            _out, said = process.communicate()
-    assert json.loads(without_durations(said).partition("\n")[0])["event"] == "store.other_revision"
+            _out, stderr = process.communicate()
+    assert json.loads(without_durations(stderr).partition("\n")[0])["event"] == "store.other_revision"
 
 
 def test_redis_that_is_out_is_reported_and_the_server_is_ready_all_the_same(tmp_path: Path) -> None:
@@ -152,11 +152,11 @@ def test_redis_that_is_out_is_reported_and_the_server_is_ready_all_the_same(tmp_
         process = stack.enter_context(started("--store", "memory://", "--event-log", redis.url))
         base = base_of(process)
         assert process.stderr is not None
-        said = ""
-        while not said:
-            said = without_durations(process.stderr.readline())
-        assert said.startswith("The event log can't be reached: ")
-        assert f"127.0.0.1:{urlsplit(redis.url).port}" in said
+        line = ""
+        while not line:
+            line = without_durations(process.stderr.readline())
+        assert line.startswith("The event log can't be reached: ")
+        assert f"127.0.0.1:{urlsplit(redis.url).port}" in line
         assert ready(base).json["event_log"] == "The event log can't be reached."  # no address for clients
         redis.start()
         while "event_log" in ready(base).json:
@@ -173,9 +173,9 @@ def test_s1_what_can_not_be_stored_is_refused_before_the_upstream_is_asked(
         path.rename(path.with_name("away"))
         store_ends_within(monkeypatch, 0.1)
         while True:  # the store is looked at every now and then, not at each request
-            asked = len(upstream.received)
+            count = len(upstream.received)
             assert respond(base, model="m").error["code"] == "store_unavailable"
-            if len(upstream.received) == asked:
+            if len(upstream.received) == count:
                 break
         assert respond(base, model="m", store=False).status == 200
         path.with_name("away").rename(path)

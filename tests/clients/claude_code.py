@@ -20,12 +20,20 @@ USES_BEDROCK = {
 
 def does_the_task(node: Path, folder: Path, base: str, *flags: str, **variables: str) -> dict[str, Any]:
     """Give it the prompt "Do the task", and return its final output."""
-    kept = {each: value for each, value in os.environ.items() if not each.startswith(("ANTHROPIC", "CLAUDE"))}
-    given = {**kept, **_QUIET, "HOME": str(folder), "ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": "none"}
+    inherited = {
+        each: value for each, value in os.environ.items() if not each.startswith(("ANTHROPIC", "CLAUDE"))
+    }
+    environment = {
+        **inherited,
+        **_QUIET,
+        "HOME": str(folder),
+        "ANTHROPIC_BASE_URL": base,
+        "ANTHROPIC_API_KEY": "none",
+    }
     program = node / "node_modules" / ".bin" / "claude"
     done = subprocess.run(
         [program, "-p", "Do the task", "--output-format", "json", "--model", MODEL, *flags],
-        env=given | variables,
+        env=environment | variables,
         cwd=folder,
         capture_output=True,
         text=True,
@@ -34,5 +42,5 @@ def does_the_task(node: Path, folder: Path, base: str, *flags: str, **variables:
         stdin=subprocess.DEVNULL,
     )
     assert done.stdout, done.stderr[-2000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result

@@ -66,8 +66,8 @@ def _bridge(url: str, dialect: str) -> AbstractContextManager[str]:
 def _is_installed(folder: Path, name: str) -> bool:
     """Whether the package is installed in the pinned version."""
     manifest = folder / "node_modules" / name / "package.json"
-    wanted = INSTALLED.get(f"npm:{name}")
-    return manifest.exists() and wanted in (None, json.loads(manifest.read_text())["version"])
+    version = INSTALLED.get(f"npm:{name}")
+    return manifest.exists() and version in (None, json.loads(manifest.read_text())["version"])
 
 
 @pytest.fixture(scope="session")

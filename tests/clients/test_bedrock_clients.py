@@ -44,13 +44,13 @@ CLAUDE = "us.anthropic.claude-opus-4-6-v1:0"
 def client(request: pytest.FixtureRequest, base: str) -> Iterator[Any]:
     root = base.removesuffix("/v1")
     if request.param == "Mantle":
-        made = anthropic.AnthropicBedrockMantle(base_url=root, aws_region="us-east-1", api_key="none")
+        bedrock = anthropic.AnthropicBedrockMantle(base_url=root, aws_region="us-east-1", api_key="none")
     elif request.param.endswith("bearer"):
-        made = anthropic.AnthropicBedrock(base_url=root, aws_region="us-east-1", api_key="none")
+        bedrock = anthropic.AnthropicBedrock(base_url=root, aws_region="us-east-1", api_key="none")
     else:
-        made = anthropic.AnthropicBedrock(base_url=root, **ACCOUNT)
-    with made:
-        yield made
+        bedrock = anthropic.AnthropicBedrock(base_url=root, **ACCOUNT)
+    with bedrock:
+        yield bedrock
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -103,12 +103,12 @@ def test_boto3_invokes_without_saying_what_it_sends(base: str, upstream: Scripte
 @pytest.mark.parametrize("name", ["chat", "anthropic", "gemini", "responses"])
 def test_claude_code_does_a_task(node: Path, tmp_path: Path, name: str) -> None:
     def answer(asked: Received) -> Script:
-        told = asked.raw.decode()
-        if "marked-42" in told:
+        text = asked.raw.decode()
+        if "marked-42" in text:
             return Script(scripts.text(name, "All done"))
-        if "Do the task" in told and '"Bash"' in told:
-            made = ("toolu_1", "Bash", json.dumps({"command": COMMAND, "description": "Mark"}))
-            return Script(scripts.call(name, made))
+        if "Do the task" in text and '"Bash"' in text:
+            call = ("toolu_1", "Bash", json.dumps({"command": COMMAND, "description": "Mark"}))
+            return Script(scripts.call(name, call))
         return Script(scripts.text(name, "ok"))
 
     with ScriptedUpstream() as upstream:

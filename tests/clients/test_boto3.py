@@ -29,15 +29,15 @@ PIXEL = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture
 def client(base: str) -> Iterator[Any]:
-    made = boto3.client(
+    runtime = boto3.client(
         "bedrock-runtime",
         endpoint_url=base.removesuffix("/v1"),
         region_name="us-east-1",
         aws_access_key_id="none",
         aws_secret_access_key="none",
     )
-    with closing(made):
-        yield made
+    with closing(runtime):
+        yield runtime
 
 
 def streamed(client: Any, **asked: Any) -> list[Any]:
@@ -52,21 +52,21 @@ def test_n1_the_list_is_that_of_the_newest_description() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_tools_in_parallel(client: Any, upstream: ScriptedUpstream, *, stream: bool) -> None:
     upstream.scripts = InTurn(calls(*WANTED), said("It is cool."))
-    asked: Json = {"modelId": "m", "toolConfig": WEATHER}
+    options: Json = {"modelId": "m", "toolConfig": WEATHER}
     if stream:
-        message = message_of(streamed(client, messages=HELLO, **asked))
+        message = message_of(streamed(client, messages=HELLO, **options))
     else:
-        first = client.converse(messages=HELLO, **asked)
+        first = client.converse(messages=HELLO, **options)
         message = first["output"]["message"]
         assert first["stopReason"] == "tool_use"
-    wanted = [block["toolUse"] for block in message["content"]]
-    assert [(each["toolUseId"], each["name"], each["input"]) for each in wanted] == [*WANTED]
+    tool_uses = [block["toolUse"] for block in message["content"]]
+    assert [(each["toolUseId"], each["name"], each["input"]) for each in tool_uses] == [*WANTED]
     results = [
-        {"toolResult": {"toolUseId": id, "content": [{"text": f"12 degrees in {given['city']}"}]}}
-        for id, _, given in WANTED
+        {"toolResult": {"toolUseId": id, "content": [{"text": f"12 degrees in {arguments['city']}"}]}}
+        for id, _, arguments in WANTED
     ]
     turns = [*HELLO, message, {"role": "user", "content": results}]
-    answer = client.converse(messages=turns, **asked)
+    answer = client.converse(messages=turns, **options)
     assert answer["output"]["message"]["content"] == [{"text": "It is cool."}]
     assert "12 degrees in Oslo" in json.dumps(upstream.received[-1].body)
 
@@ -74,11 +74,11 @@ def test_tools_in_parallel(client: Any, upstream: ScriptedUpstream, *, stream: b
 @pytest.mark.parametrize("stream", [False, True])
 def test_thoughts_come_before_the_answer(client: Any, upstream: ScriptedUpstream, *, stream: bool) -> None:
     upstream.scripts = InTurn(said("So ", "it is.", reasoning="Hm, so."))
-    asked: Json = {"modelId": "m", "messages": HELLO}
+    options: Json = {"modelId": "m", "messages": HELLO}
     if stream:
-        content = message_of(streamed(client, **asked))["content"]
+        content = message_of(streamed(client, **options))["content"]
     else:
-        content = client.converse(**asked)["output"]["message"]["content"]
+        content = client.converse(**options)["output"]["message"]["content"]
     thought, answer = content
     assert thought["reasoningContent"]["reasoningText"]["text"] == "Hm, so."
     assert answer == {"text": "So it is."}

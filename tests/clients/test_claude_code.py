@@ -83,21 +83,21 @@ def test_auto_mode_runs_nothing_that_nobody_judged(node: Path, tmp_path: Path, n
 @pytest.mark.parametrize("name", SERVED)
 def test_a_tool_that_is_kept_back_is_searched_for_and_called(node: Path, tmp_path: Path, name: str) -> None:
     """The model is offered the tool after the search, and gets the tool's output."""
-    wanted = "mcp__weather__get_forecast"
+    tool = "mcp__weather__get_forecast"
 
     def answer(asked: Received) -> Script:
-        said = asked.raw.decode()
+        text = asked.raw.decode()
         if not has_bash(asked):
             return Script(scripts.text(name, "ok"))
-        if "Rain in Lima" in said:
+        if "Rain in Lima" in text:
             return Script(scripts.text(name, "All done"))
-        call = ("toolu_2", wanted, json.dumps({"city": "Lima"}))
-        if "toolu_1" not in said:
-            call = ("toolu_1", "ToolSearch", json.dumps({"query": f"select:{wanted}"}))
+        call = ("toolu_2", tool, json.dumps({"city": "Lima"}))
+        if "toolu_1" not in text:
+            call = ("toolu_1", "ToolSearch", json.dumps({"query": f"select:{tool}"}))
         return Script(scripts.call(name, call))
 
     servers = {"weather": {"command": sys.executable, "args": [str(WEATHER)]}}
-    flags = ("--mcp-config", json.dumps({"mcpServers": servers}), "--allowedTools", wanted)
+    flags = ("--mcp-config", json.dumps({"mcpServers": servers}), "--allowedTools", tool)
     with ScriptedUpstream() as upstream:
         upstream.answer = answer
         reached = UpstreamSettings(name=name, url=upstream.url, dialect=name)

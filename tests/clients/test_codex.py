@@ -102,8 +102,8 @@ def test_case_46_an_overload_is_asked_again_over(
 ) -> None:
     with ScriptedUpstream() as upstream:
         upstream.answer = lambda received: busy
-        given = UpstreamSettings(url=upstream.url, dialect=dialect)
-        with serving(Settings(store="memory://", upstreams=[given])) as address:
+        settings = UpstreamSettings(url=upstream.url, dialect=dialect)
+        with serving(Settings(store="memory://", upstreams=[settings])) as address:
             codex = Codex(node, f"{address}/v1", tmp_path)
             assert codex.run("Hello.", websockets=websockets, retries=1) != 0
     assert len(upstream.received) > 1

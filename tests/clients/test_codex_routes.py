@@ -40,9 +40,9 @@ def described(node: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("direction", FEWEST)
 def test_everything_that_codex_sends_has_a_row(described: Path, direction: str) -> None:
-    found = names(json.loads((described / f"{direction}.json").read_text()))
-    assert len(found) >= FEWEST[direction]
-    unknown = sorted(found - ROUTES[Generation.APP_SERVER].keys())
+    methods = names(json.loads((described / f"{direction}.json").read_text()))
+    assert len(methods) >= FEWEST[direction]
+    unknown = sorted(methods - ROUTES[Generation.APP_SERVER].keys())
     assert not unknown, (
         f"without a row in bridge/openresponses_bridge/dialects/codex/routes.py: {', '.join(unknown)}"
     )

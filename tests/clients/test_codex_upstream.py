@@ -46,11 +46,11 @@ def children() -> set[int]:
             continue
         if state != "Z":
             parents[int(path.parent.name)] = int(parent)
-    found, more = set[int](), {os.getpid()}
+    descendants, more = set[int](), {os.getpid()}
     while more:
         more = {pid for pid, parent in parents.items() if parent in more}
-        found |= more
-    return {pid for pid in found if b"app-server" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+        descendants |= more
+    return {pid for pid in descendants if b"app-server" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 def until(reached: Any) -> None:

@@ -82,8 +82,8 @@ def _pi(api: str, base: str, path: str) -> Client:
 
 
 def _copilot(kind: str, wire: str, base: str, path: str) -> Client:
-    given = {"BASE_URL": base, "TYPE": kind, "WIRE_API": wire, "API_KEY": "none"}
-    variables = {f"COPILOT_PROVIDER_{name}": value for name, value in given.items() if value}
+    settings = {"BASE_URL": base, "TYPE": kind, "WIRE_API": wire, "API_KEY": "none"}
+    variables = {f"COPILOT_PROVIDER_{name}": value for name, value in settings.items() if value}
     variables |= {"COPILOT_MODEL": "m", "COPILOT_OFFLINE": "true", "COPILOT_AUTO_UPDATE": "false"}
     return Client("@github/copilot", "copilot", ("-p", TASK, "--allow-all-tools"), path, variables)
 
@@ -137,9 +137,9 @@ def test_a_client_runs_a_command(
     program = programs / client.program
     newer = [str(each.parent) for each in programs.parent.glob("node-*/bin/node")]
     upstream.answer = answer
-    given = UpstreamSettings(url=upstream.url, options={"reasoning_field": "reasoning_content"})
+    settings = UpstreamSettings(url=upstream.url, options={"reasoning_field": "reasoning_content"})
     (tmp_path / "work").mkdir()
-    with serving(Settings(upstreams=[given])) as base:
+    with serving(Settings(upstreams=[settings])) as base:
         for name_of_file, value in client.files.items():
             file = tmp_path / name_of_file
             file.parent.mkdir(parents=True, exist_ok=True)

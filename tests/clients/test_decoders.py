@@ -64,7 +64,7 @@ def of_node(name: str, base: str, node: Path) -> Made:
 
 def of_openai_python(base: str) -> Made:
     client = openai.OpenAI(base_url=base, api_key="none", max_retries=0)
-    made: Made = {}
+    reports: Made = {}
     for id in case_ids():
         try:
             with client.responses.stream(model=id, input="Hello") as stream:
@@ -78,10 +78,10 @@ def of_openai_python(base: str) -> Made:
                 for item in response.output
                 if item.type in ("function_call", "custom_tool_call") and item.status == "completed"
             ]
-            made[id] = {"status": response.status, "text": response.output_text, "calls": calls}
+            reports[id] = {"status": response.status, "text": response.output_text, "calls": calls}
         except Exception as error:
-            made[id] = {"raised": f"{type(error).__name__}: {error}"}
-    return made
+            reports[id] = {"raised": f"{type(error).__name__}: {error}"}
+    return reports
 
 
 def of_openai_agents(base: str) -> Made:
@@ -97,34 +97,34 @@ def of_openai_agents(base: str) -> Made:
                 pass
             return {"text": agents.ItemHelpers.text_message_outputs(streamed.new_items)}
 
-    made: Made = {}
+    reports: Made = {}
     for each in cases(SPOKEN, ["openai"]):
         try:
-            made[each.id] = asyncio.run(asyncio.wait_for(read(each.id), 20))
+            reports[each.id] = asyncio.run(asyncio.wait_for(read(each.id), 20))
         except Exception as error:
-            made[each.id] = {"raised": f"{type(error).__name__}: {error}"}
-    return made
+            reports[each.id] = {"raised": f"{type(error).__name__}: {error}"}
+    return reports
 
 
 def of_codex(base: str, node: Path, folder: Path) -> Made:
     codex = Codex(node, base, folder)
-    made: Made = {}
+    reports: Made = {}
     for each in cases(SPOKEN, ["openai"]):
         if codex.run("Hello", model=each.id) == 0:
-            made[each.id] = {"text": "".join(item["text"] for item in codex.items("agent_message"))}
+            reports[each.id] = {"text": "".join(item["text"] for item in codex.items("agent_message"))}
         else:
-            made[each.id] = {"raised": "the turn failed"}
-    return made
+            reports[each.id] = {"raised": "the turn failed"}
+    return reports
 
 
 def judged(wire: str, made: Made) -> dict[str, str]:
     """Script or variant → "right", "raises" or the facts that differ, over all its cases on this wire."""
-    found: dict[str, set[str]] = {}
+    verdicts: dict[str, set[str]] = {}
     for id, said in made.items():
         each = case(id)
         if each.wire != wire:
             continue
-        differing = found.setdefault(_name(each), set())
+        differing = verdicts.setdefault(_name(each), set())
         if "raised" in said:
             differing |= set() if each.expected.status in FAILS else {"raises"}
             continue
@@ -138,11 +138,11 @@ def judged(wire: str, made: Made) -> dict[str, str]:
             del facts["status"]
         report = msgspec.convert({"id": id, **facts}, Report, strict=False)
         differing |= {said.split(" ", 1)[0] for said in plainly(differences(each.expected, report))}
-    return {name: ", ".join(sorted(differing)) or "right" for name, differing in found.items()}
+    return {name: ", ".join(sorted(differing)) or "right" for name, differing in verdicts.items()}
 
 
 def plainly(found: list[str]) -> list[str]:
-    return [said if said.startswith(("status", "text")) else "calls" for said in found]
+    return [difference if difference.startswith(("status", "text")) else "calls" for difference in found]
 
 
 def _name(each: Case) -> str:
@@ -163,7 +163,7 @@ def test_what_decoders_of_others_make_of_the_corpus(corpus: str, node: Path, tmp
     """The results are those in docs/decoders.json, from which docs/conformance.md is made; `DECODERS=write`
     writes it."""
     pytest.importorskip("agents")
-    made = {
+    decoders = {
         "pypi:openai": ("openai", of_openai_python(corpus)),
         "npm:openai": ("openai", of_node("openai", corpus, node)),
         "npm:@ai-sdk/openai": ("openai", of_node("@ai-sdk/openai", corpus, node)),
@@ -174,7 +174,7 @@ def test_what_decoders_of_others_make_of_the_corpus(corpus: str, node: Path, tmp
     table = {
         "corpus": VERSION,
         "versions": versions(),
-        "made": {name: judged(wire, said) for name, (wire, said) in made.items()},
+        "made": {name: judged(wire, reports) for name, (wire, reports) in decoders.items()},
     }
     if os.environ.get("DECODERS") == "write":
         TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")

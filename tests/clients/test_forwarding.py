@@ -27,9 +27,9 @@ def upstream() -> Iterator[ScriptedUpstream]:
 def client(upstream: ScriptedUpstream) -> Iterator[sdks.openai.OpenAI]:
     ours = UpstreamSettings(url=upstream.url, name="ours", model="real", models=["mine"])
     forwarding = ["audio", "completions", "embeddings", "images", "moderations"]
-    given = Settings(upstreams=[ours], forwarding=forwarding)  # type: ignore[arg-type]
+    settings = Settings(upstreams=[ours], forwarding=forwarding)  # type: ignore[arg-type]
     with (
-        serving(given) as base,
+        serving(settings) as base,
         sdks.openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0) as client,
     ):
         yield client
@@ -42,19 +42,19 @@ def answers(upstream: ScriptedUpstream, path: str, value: object) -> None:
 def test_embeddings(client: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
     one = {"object": "embedding", "index": 0, "embedding": [0.25, 0.5]}
     answers(upstream, "embeddings", {"object": "list", "data": [one], "model": "real", "usage": USAGE})
-    found = client.embeddings.create(model="mine", input="x", encoding_format="float")
-    assert found.data[0].embedding == [0.25, 0.5]
+    response = client.embeddings.create(model="mine", input="x", encoding_format="float")
+    assert response.data[0].embedding == [0.25, 0.5]
     assert upstream.received[-1].body["model"] == "real"
 
 
 def test_completions(client: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
-    made = {"id": "c", "object": "text_completion", "created": 1, "model": "real"}
+    completion = {"id": "c", "object": "text_completion", "created": 1, "model": "real"}
     choice = {"index": 0, "text": "a + b", "finish_reason": "stop", "logprobs": None}
-    answers(upstream, "completions", {**made, "choices": [choice], "usage": USAGE})
+    answers(upstream, "completions", {**completion, "choices": [choice], "usage": USAGE})
     whole = client.completions.create(model="mine", prompt="def f(a, b): return ", suffix="\n")
     assert whole.choices[0].text == "a + b"
     frames = [
-        b"data: %b\n\n" % json.dumps({**made, "choices": [{**choice, "text": each}]}).encode()
+        b"data: %b\n\n" % json.dumps({**completion, "choices": [{**choice, "text": each}]}).encode()
         for each in "ab"
     ]
     upstream.pages["/v1/completions"] = Script([*frames, b"data: [DONE]\n\n"])
@@ -70,13 +70,13 @@ def test_images(client: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
     for path in ("generations", "edits", "variations"):
         answers(upstream, f"images/{path}", {"created": 1, "data": [{"b64_json": "eA=="}]})
     picture = ("a.png", io.BytesIO(b"\x89PNG" + bytes(1_000_000)), "image/png")
-    for made in (
+    for response in (
         client.images.generate(model="mine", prompt="a cat"),
         client.images.edit(model="mine", prompt="a cat", image=picture),
         client.images.create_variation(model="mine", image=picture),
     ):
-        assert made.data is not None
-        assert made.data[0].b64_json == "eA=="
+        assert response.data is not None
+        assert response.data[0].b64_json == "eA=="
     assert b"real" in upstream.received[-1].raw
 
 

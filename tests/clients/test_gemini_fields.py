@@ -49,11 +49,11 @@ def script(said: Json, streamed: bool) -> Script:
 
 
 def test_n1_the_list_is_that_of_the_newest_types() -> None:
-    found = fields_of_sdk()
-    for section, fields in found.items():
+    sections = fields_of_sdk()
+    for section, fields in sections.items():
         unlisted = sorted(fields.keys() - LISTED[section].keys())
         assert unlisted == [], f"google-genai {version('google-genai')} has fields that no test sends"
-    assert found == LISTED
+    assert sections == LISTED
     for field in OF_CLIENT:
         kind, _, name = field.partition(".")
         aliases = {each.alias or own for own, each in getattr(types, kind).model_fields.items()}
@@ -72,9 +72,9 @@ def test_n1_each_field_that_the_client_sends_arrives(
             continue
         response = client._api_client.request("post", f"models/gemini-3-pro:{kind}", deepcopy(body))
         paths = missing(alike(body), alike(upstream.last("gemini-3-pro").body))
-        told = response.headers.get("openresponses-losses")
-        if paths or told:
-            lost[field] = [*paths, *([told] if told else [])]
+        losses = response.headers.get("openresponses-losses")
+        if paths or losses:
+            lost[field] = [*paths, *([losses] if losses else [])]
     assert lost == {}
 
 
@@ -83,28 +83,28 @@ def test_n1_each_field_of_an_answer_is_read_by_the_client(
     client: Any, upstream: ScriptedUpstream, streamed: bool
 ) -> None:
     lost: dict[str, list[str]] = {}
-    for field, given in LISTED["answers"].items():
+    for field, sample in LISTED["answers"].items():
         if is_ours("answers", field):
             continue
-        said = as_answer(deepcopy(given))
-        upstream.scripts["gemini-3-pro"] = script(said, streamed)
-        direct = models._GenerateContentResponse_from_mldev(deepcopy(said))
+        answer = as_answer(deepcopy(sample))
+        upstream.scripts["gemini-3-pro"] = script(answer, streamed)
+        direct = models._GenerateContentResponse_from_mldev(deepcopy(answer))
         expected = types.GenerateContentResponse._from_response(response=direct, kwargs={})
         config = {"thinking_config": {"include_thoughts": True}}
         ask = {"model": "gemini-3-pro", "contents": "Hello", "config": config}
         if streamed:
-            found = _folded(list(client.models.generate_content_stream(**ask)))
+            actual = _folded(list(client.models.generate_content_stream(**ask)))
         else:
-            found = _read(client.models.generate_content(**ask))
-        if paths := missing(parts_joined(_read(expected)), parts_joined(found)):
+            actual = _read(client.models.generate_content(**ask))
+        if paths := missing(parts_joined(_read(expected)), parts_joined(actual)):
             lost[field] = paths
     assert lost == {}
 
 
 def _read(answer: Any) -> Json:
     left_out = {"sdk_http_response", "automatic_function_calling_history", "parsed", "response_id"}
-    found: Json = answer.model_dump(mode="json", exclude_none=True, by_alias=True, exclude=left_out)
-    return found
+    fields: Json = answer.model_dump(mode="json", exclude_none=True, by_alias=True, exclude=left_out)
+    return fields
 
 
 def _folded(chunks: list[Any]) -> Json:

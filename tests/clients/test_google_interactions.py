@@ -100,24 +100,26 @@ def test_one_in_progress_is_cancelled(client: Any, upstream: ScriptedUpstream) -
 @pytest.mark.parametrize("stream", [False, True])
 def test_tools_in_parallel(client: Any, upstream: ScriptedUpstream, *, stream: bool) -> None:
     upstream.scripts = InTurn(calls(*WANTED), said("It is cool."))
-    asked = {"model": "m", "input": "Weather?", "tools": [WEATHER]}
+    options = {"model": "m", "input": "Weather?", "tools": [WEATHER]}
     if stream:
-        events = known(client.interactions.create(**asked, stream=True))
+        events = known(client.interactions.create(**options, stream=True))
         first = client.interactions.get(events[0].interaction.id)
         starts = [each.step.name for each in events if each.event_type == "step.start"]
         assert starts == ["weather", "weather"]
     else:
-        first = client.interactions.create(**asked)
-    wanted = [(step.id, step.name, step.arguments) for step in first.steps if step.type == "function_call"]
-    assert (wanted, first.status) == ([*WANTED], "requires_action")
+        first = client.interactions.create(**options)
+    function_calls = [
+        (step.id, step.name, step.arguments) for step in first.steps if step.type == "function_call"
+    ]
+    assert (function_calls, first.status) == ([*WANTED], "requires_action")
     results = [
         {
             "type": "function_result",
             "call_id": id,
             "name": name,
-            "result": [{"type": "text", "text": f"12 degrees in {given['city']}"}],
+            "result": [{"type": "text", "text": f"12 degrees in {arguments['city']}"}],
         }
-        for id, name, given in wanted
+        for id, name, arguments in function_calls
     ]
     last = client.interactions.create(
         model="m", input=results, tools=[WEATHER], previous_interaction_id=first.id
@@ -135,9 +137,9 @@ def test_thoughts_come_and_go_back(client: Any, upstream: ScriptedUpstream) -> N
     (thought, *_), steps = first.steps, first.steps
     assert thought.type == "thought"
     assert "".join(each.text for each in thought.summary) == "A greeting."
-    asked = {"type": "user_input", "content": [{"type": "text", "text": "Hello"}]}
+    question = {"type": "user_input", "content": [{"type": "text", "text": "Hello"}]}
     more = {"type": "user_input", "content": [{"type": "text", "text": "Goodbye"}]}
-    carried = [asked, *(step.model_dump(exclude_none=True) for step in steps), more]
+    carried = [question, *(step.model_dump(exclude_none=True) for step in steps), more]
     again = client.interactions.create(model="m", input=carried, store=False)
     assert again.output_text == "Bye."
     assert "Hello." in str(upstream.received[-1].body["messages"])
@@ -208,21 +210,22 @@ def test_n1_the_list_is_that_of_the_newest_types() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_over_itself(google: Any, upstream: ScriptedUpstream, *, stream: bool) -> None:
-    wanted = [(id, name, f'{{"city": "{given["city"]}"}}') for id, name, given in WANTED]
+    function_calls = [(id, name, f'{{"city": "{arguments["city"]}"}}') for id, name, arguments in WANTED]
     upstream.scripts = InTurn(
-        Script(scripts.call("interactions", *wanted)), Script(scripts.text("interactions", "It is ", "cool."))
+        Script(scripts.call("interactions", *function_calls)),
+        Script(scripts.text("interactions", "It is ", "cool.")),
     )
     tools = [WEATHER, {"type": "google_search"}, {"type": "url_context"}]
     config = {
         "thinking_level": "low",
         "tool_choice": {"allowed_tools": {"mode": "any", "tools": ["weather"]}},
     }
-    asked: Any = {"model": "m", "input": "Weather?", "tools": tools, "generation_config": config}
+    options: Any = {"model": "m", "input": "Weather?", "tools": tools, "generation_config": config}
     if stream:
-        events = known(google.interactions.create(**asked, stream=True))
+        events = known(google.interactions.create(**options, stream=True))
         first = google.interactions.get(events[0].interaction.id)
     else:
-        first = google.interactions.create(**asked)
+        first = google.interactions.create(**options)
     assert [(step.id, step.name, step.arguments) for step in first.steps] == [*WANTED]
     sent = upstream.received[-1].body
     assert (sent["tools"], sent["generation_config"], sent["store"]) == (tools, config, False)

@@ -59,9 +59,9 @@ def test_what_google_says_besides_is_read_on_node(
 ) -> None:
     end = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": COUNTS}
     upstream.scripts[MODEL] = Script([frame({"candidates": [PIECE]}), frame(end)])
-    said = run(node, google, client)
-    assert (said["text"], said["ratings"]) == ("Hel", RATINGS)
-    assert client == "google" or said["traffic"] == "ON_DEMAND"
+    output = run(node, google, client)
+    assert (output["text"], output["ratings"]) == ("Hel", RATINGS)
+    assert client == "google" or output["traffic"] == "ON_DEMAND"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -72,10 +72,10 @@ def test_an_answer_that_failed_is_not_taken_for_a_whole_one(
     error = {"error": {"code": 503, "status": "UNAVAILABLE", "message": "It closed the connection."}}
     piece = {"candidates": [PIECE], "usageMetadata": COUNTS}
     upstream.scripts[MODEL] = Script([frame(piece), CUT if end == "cut" else frame(error)])
-    said = run(node, google, client)
-    assert said["text"] == "Hel"
-    assert "closed the connection" in said["failed"]
-    assert client == "google" or said["usage"] == COUNTS["promptTokenCount"]
+    output = run(node, google, client)
+    assert output["text"] == "Hel"
+    assert "closed the connection" in output["failed"]
+    assert client == "google" or output["usage"] == COUNTS["promptTokenCount"]
 
 
 def test_code_and_pages_that_google_ran_itself(client: Any, upstream: ScriptedUpstream) -> None:
@@ -105,8 +105,8 @@ def test_code_and_pages_that_google_ran_itself(client: Any, upstream: ScriptedUp
         "urlContext",
         "googleSearch",
     }
-    kept = {"codeExecution": {}}, {"urlContext": {}}
-    assert all(each in sent["tools"] for each in kept)
+    builtin_tools = {"codeExecution": {}}, {"urlContext": {}}
+    assert all(each in sent["tools"] for each in builtin_tools)
     assert sent["contents"][1]["parts"] == signed
 
 
@@ -157,22 +157,24 @@ def test_gemini_cli_reads_a_page_and_hears_a_sound(
     fetched: list[Json] = []
 
     def answer(asked: Received) -> Script:
-        said = json.dumps(asked.body)
+        body = json.dumps(asked.body)
         if {"urlContext": {}} in asked.body.get("tools", ()):
             fetched.append(asked.body)
             return answers({"text": "It will rain."}, urlContextMetadata={"urlMetadata": [read]})
-        if '"functionResponse"' in said:
-            return answers({"text": "All done." if "It will rain." in said else said[-500:]})
+        if '"functionResponse"' in body:
+            return answers({"text": "All done." if "It will rain." in body else body[-500:]})
         call = {"name": "web_fetch", "args": {"prompt": f"Will it rain? {page}"}}
         return answers({"functionCall": {"id": "c1", **call}})
 
     upstream.answer = answer
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "sound.wav").write_bytes(SOUND)
-    given = ["--no-probe", "--program", str(npm("@google/gemini-cli") / "gemini")]
-    given += ["--upstream", upstream.url, "--dialect", "gemini", "--model", MODEL]
+    options = ["--no-probe", "--program", str(npm("@google/gemini-cli") / "gemini")]
+    options += ["--upstream", upstream.url, "--dialect", "gemini", "--model", MODEL]
     words = ("--", "--yolo", "--skip-trust", "-p", "What says @sound.wav?")
-    done = run_agent("gemini", *given, *words, home=tmp_path, work=tmp_path / "work", data=tmp_path / "data")
+    done = run_agent(
+        "gemini", *options, *words, home=tmp_path, work=tmp_path / "work", data=tmp_path / "data"
+    )
     assert "All done." in done.stdout
     assert fetched
     sounds = [each for each in upstream.received if '"audio/wav"' in each.raw.decode()]

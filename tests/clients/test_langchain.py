@@ -48,13 +48,13 @@ def test_two_tools_in_parallel_and_their_answers(
     upstream.scripts = InTurn(calls(*WANTED), said("It is cool."))
     bound = model.bind_tools([TOOL])
     question = HumanMessage("Weather?")
-    asked = _sum(bound.stream([question])) if streamed else bound.invoke([question])
-    assert [(call["id"], call["name"], call["args"]) for call in asked.tool_calls] == WANTED
+    message = _sum(bound.stream([question])) if streamed else bound.invoke([question])
+    assert [(call["id"], call["name"], call["args"]) for call in message.tool_calls] == WANTED
     answers = [
         ToolMessage(f"12 degrees in {call['args']['city']}", tool_call_id=call["id"])
-        for call in asked.tool_calls
+        for call in message.tool_calls
     ]
-    assert _text(bound.invoke([question, asked, *answers])) == "It is cool."
+    assert _text(bound.invoke([question, message, *answers])) == "It is cool."
     assert results(upstream) == {"call_1": "12 degrees in Lima", "call_2": "12 degrees in Oslo"}
 
 

@@ -65,8 +65,10 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "CLAUDE"))}
-    return kept | {"HOME": str(home), **more}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "CLAUDE"))
+    }
+    return inherited | {"HOME": str(home), **more}
 
 
 class CodexSession:
@@ -149,8 +151,8 @@ class ClaudeSession:
         command += ["--permission-mode", "acceptEdits", "--allowedTools", "Bash,Read,Edit,Write,Skill"]
         small = {"ANTHROPIC_DEFAULT_HAIKU_MODEL": model, "ANTHROPIC_SMALL_FAST_MODEL": model}
         own = environment(self._home, **self._variables, **small, **variables)
-        said = output_of([*command, *(["--continue"] if number > 1 else [])], self._work, own)
-        return str(json.loads(said)["result"])
+        output = output_of([*command, *(["--continue"] if number > 1 else [])], self._work, own)
+        return str(json.loads(output)["result"])
 
 
 def test_claude_code_is_continued_with_another_model_each_turn(
@@ -245,11 +247,13 @@ def test_openai_agents_runs_each_turn_with_another_model(strict: Strict, kept: s
         last: str | None = None
         for turn, name in enumerate(ORDER, 1):
             model = agents.OpenAIResponsesModel(model=MODELS[name], openai_client=client)
-            said: Any = prompt(turn)
+            turn_input: Any = prompt(turn)
             if kept == "by the client":
-                said = [*history, {"role": "user", "content": said}]
+                turn_input = [*history, {"role": "user", "content": turn_input}]
             config = agents.RunConfig(model=model)
-            streamed = agents.Runner.run_streamed(agent, said, previous_response_id=last, run_config=config)
+            streamed = agents.Runner.run_streamed(
+                agent, turn_input, previous_response_id=last, run_config=config
+            )
             async for _ in streamed.stream_events():
                 pass
             assert streamed.final_output == f"Turn {turn} is done."

@@ -31,8 +31,8 @@ def agent_of(weather: Served, **fields: Any) -> tuple[Any, Any]:
 def test_a_hosted_server_is_called(tmp_path: Path, streamed: bool) -> None:
     with served(tmp_path) as weather:
         agents, agent = agent_of(weather, tool_config=NEVER)
-        said = final_output(agents, agent, "Rain in Oslo?", streamed=streamed)
-        assert weather.app.run(said) == "Told: Rain in Oslo"
+        answer = final_output(agents, agent, "Rain in Oslo?", streamed=streamed)
+        assert weather.app.run(answer) == "Told: Rain in Oslo"
         assert weather.calls == [{"city": "Oslo"}]
 
 
@@ -40,15 +40,15 @@ def test_a_hosted_server_is_called(tmp_path: Path, streamed: bool) -> None:
 @pytest.mark.parametrize("kept", ["by the client", "by the server"])
 def test_approvals_by_a_callback(tmp_path: Path, approve: bool, kept: str) -> None:
     with served(tmp_path) as weather:
-        asked: list[str] = []
+        names: list[str] = []
 
         def decide(request: Any) -> Any:
-            asked.append(request.data.name)
+            names.append(request.data.name)
             return {"approve": approve}
 
         agents, agent = agent_of(weather, tool_config=ALWAYS, on_approval_request=decide)
         more = {"auto_previous_response_id": True} if kept == "by the server" else {}
         result = weather.app.run(agents.Runner.run(agent, "Rain in Oslo?", **more))
-        assert asked == ["get_forecast"]
+        assert names == ["get_forecast"]
         assert weather.calls == ([{"city": "Oslo"}] if approve else [])
         assert (result.final_output == "Told: Rain in Oslo") is approve

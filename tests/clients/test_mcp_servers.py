@@ -38,9 +38,9 @@ def model(received: Received) -> Script:
     """Call the server's tool, then repeat the tool's output."""
     body = received.body
     dialect, sent = body["model"], json.dumps(body)
-    for said in (RAIN, "did not approve"):
-        if said in sent:
-            return Script(scripts.text(dialect, "Told: ", said))
+    for phrase in (RAIN, "did not approve"):
+        if phrase in sent:
+            return Script(scripts.text(dialect, "Told: ", phrase))
     label = next(each for each in SERVERS if f'"mcp__{each}__get_forecast"' in sent)
     return Script(scripts.call(dialect, ("call_1", f"mcp__{label}__get_forecast", '{"city":"Oslo"}')))
 
@@ -106,19 +106,19 @@ def marked(test: Any) -> Any:
 @marked
 @pytest.mark.parametrize("streamed", [False, True])
 def test_openai_agents(served: Served, server: str, dialect: str, approval: str, streamed: bool) -> None:
-    asked: list[str] = []
+    names: list[str] = []
     before = len(served.station.calls)
 
     def decide(request: Any) -> Any:
-        asked.append(request.data.name)
+        names.append(request.data.name)
         return {"approve": approval == "given"}
 
     hosted = agents.HostedMCPTool(tool_config=tool(server, approval), on_approval_request=decide)
     responses = agents.OpenAIResponsesModel(model=dialect, openai_client=served.client())
     agent = agents.Agent(name="helper", model=responses, tools=[hosted])
-    said = final_output(agents, agent, "Rain in Oslo?", streamed=streamed)
-    assert served.app.run(said) == told(approval)
-    assert asked == ([] if approval == "never" else ["get_forecast"])
+    answer = final_output(agents, agent, "Rain in Oslo?", streamed=streamed)
+    assert served.app.run(answer) == told(approval)
+    assert names == ([] if approval == "never" else ["get_forecast"])
     ran = server == "address" and approval != "refused"
     assert len(served.station.calls) - before == ran
 
@@ -127,8 +127,8 @@ def test_openai_agents(served: Served, server: str, dialect: str, approval: str,
 def test_openai_python(served: Served, server: str, dialect: str, approval: str) -> None:
     async def converse() -> Any:
         async with served.client() as client:
-            given: dict[str, Any] = {"model": dialect, "tools": [tool(server, approval)]}
-            first = await client.responses.create(input="Rain in Oslo?", **given)
+            options: dict[str, Any] = {"model": dialect, "tools": [tool(server, approval)]}
+            first = await client.responses.create(input="Rain in Oslo?", **options)
             kinds = [each.type for each in first.output]
             if approval == "never":
                 assert kinds == ["mcp_list_tools", "mcp_call", "message"]
@@ -140,7 +140,7 @@ def test_openai_python(served: Served, server: str, dialect: str, approval: str)
                 "approve": approval == "given",
             }
             async with client.responses.stream(
-                input=[decision], previous_response_id=first.id, **given
+                input=[decision], previous_response_id=first.id, **options
             ) as events:
                 seen = [event.type async for event in events]
             assert ("response.mcp_call.completed" in seen) is (approval == "given")

@@ -30,10 +30,10 @@ def newest(package: str) -> str:
 def test_the_newest_version_is_the_one_that_was_seen(package: str) -> None:
     if package.startswith("npm:") and shutil.which("npm") is None:
         pytest.skip("npm is not installed")
-    found = newest(package)
-    what = f"{package} is at {found}, and {SEEN[package]} was looked at on {ON[package]}"
+    version = newest(package)
+    what = f"{package} is at {version}, and {SEEN[package]} was looked at on {ON[package]}"
     where = "openresponses_bridge/wire.py or tests/clients/seen.py"
-    assert found == SEEN[package], f"{what}: run its tests, look at its user agent, write both into {where}"
+    assert version == SEEN[package], f"{what}: run its tests, look at its user agent, write both into {where}"
 
 
 PINS = dict(

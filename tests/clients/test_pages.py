@@ -40,13 +40,13 @@ def test_codex_in_front_of_a_model_of_ones_own(node: Path, tmp_path: Path) -> No
     _, serve, _, run_codex = commands("README.md", "Emit from your own model")
     variables = {"PATH": f"{node / 'node_modules' / '.bin'}:{reader.path}"}
     with reader.serving(serve):
-        asked = f"{run_codex} -- exec --skip-git-repo-check {{}} 'Weather?' < /dev/null"
-        assert reader.run(asked.format(""), **variables).startswith("You said: ")
-        said = reader.run(
-            asked.format(shlex.join([*MCP, "-c", 'sandbox_mode="danger-full-access"'])), **variables
+        command = f"{run_codex} -- exec --skip-git-repo-check {{}} 'Weather?' < /dev/null"
+        assert reader.run(command.format(""), **variables).startswith("You said: ")
+        output = reader.run(
+            command.format(shlex.join([*MCP, "-c", 'sandbox_mode="danger-full-access"'])), **variables
         )
-    assert said.startswith("You said: ")
-    assert "Rain in Paris tomorrow" in said
+    assert output.startswith("You said: ")
+    assert "Rain in Paris tomorrow" in output
 
 
 def of(language: str) -> list[Block]:

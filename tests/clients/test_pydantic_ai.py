@@ -18,14 +18,14 @@ def agent(base: str) -> Any:
     from pydantic_ai.providers.openai import OpenAIProvider
 
     model = OpenAIResponsesModel("gpt-x", provider=OpenAIProvider(base_url=base, api_key="none"))
-    made = pydantic_ai.Agent(model, instructions="Be brief.", retries=0)
+    assistant = pydantic_ai.Agent(model, instructions="Be brief.", retries=0)
 
-    @made.tool_plain
+    @assistant.tool_plain
     def get_weather(city: str) -> str:
         """The weather in a city."""
         return f"12 degrees in {city}"
 
-    return made
+    return assistant
 
 
 def test_text_and_usage(agent: Any, upstream: ScriptedUpstream) -> None:
@@ -36,8 +36,8 @@ def test_text_and_usage(agent: Any, upstream: ScriptedUpstream) -> None:
 
 
 def test_two_tools_in_parallel(agent: Any, upstream: ScriptedUpstream) -> None:
-    wanted = [("call_1", "get_weather", {"city": "Lima"}), ("call_2", "get_weather", {"city": "Oslo"})]
-    upstream.scripts = InTurn(calls(*wanted), said("It is cool."))
+    expected = [("call_1", "get_weather", {"city": "Lima"}), ("call_2", "get_weather", {"city": "Oslo"})]
+    upstream.scripts = InTurn(calls(*expected), said("It is cool."))
     assert agent.run_sync("Weather?").output == "It is cool."
     assert results(upstream) == {"call_1": "12 degrees in Lima", "call_2": "12 degrees in Oslo"}
 

@@ -57,11 +57,15 @@ class Runner:
             (self.home / name).write_text(text)
 
     def run(self, agent: str, *arguments: str, model: str = "scripted") -> subprocess.CompletedProcess[str]:
-        given = ["--no-probe", "--program", str(self.programs / agent)]  # the scripts answer the agent alone
+        options = [
+            "--no-probe",
+            "--program",
+            str(self.programs / agent),
+        ]  # the scripts answer the agent alone
         if self._upstream is not None:
-            given += ["--upstream", self._upstream.url, "--dialect", self._dialect]
-        given += ["--model", model, "--", *arguments]
-        return run_agent(agent, *given, home=self.home, work=self.work, data=self.data)
+            options += ["--upstream", self._upstream.url, "--dialect", self._dialect]
+        options += ["--model", model, "--", *arguments]
+        return run_agent(agent, *options, home=self.home, work=self.work, data=self.data)
 
     def codex(self, *arguments: str, model: str = "scripted") -> list[dict[str, Any]]:
         """Run `codex exec` with a task, and return its events."""
@@ -149,8 +153,8 @@ def test_claude_does_a_task_with_a_command_an_edit_and_a_sub_agent(runner: Runne
     runner.rule(claude_with_a_sub_agent)
     allowed = ("--permission-mode", "acceptEdits", "--allowedTools", "Bash,Read,Edit,Agent")
     done = runner.run("claude", "-p", "Do the task.", "--output-format", "json", *allowed)
-    said = json.loads(done.stdout)
-    assert said["result"] == "All done.", said
+    result = json.loads(done.stdout)
+    assert result["result"] == "All done.", result
     assert (runner.work / "shell.txt").read_text() == "ran\n"
     assert (runner.work / "notes.txt").read_text() == "changed\n"
     assert (runner.work / "child.txt").read_text() == "child\n"
@@ -164,8 +168,8 @@ def codex_with_an_mcp_server(seen: Seen) -> Answer:
 
 def test_codex_calls_a_namespaced_tool_of_an_mcp_server(runner: Runner) -> None:
     runner.rule(codex_with_an_mcp_server)
-    said = messages(runner.codex(*MCP))
-    assert "Rain in Lima tomorrow" in said[-1]
+    texts = messages(runner.codex(*MCP))
+    assert "Rain in Lima tomorrow" in texts[-1]
 
 
 def codex_that_searches(seen: Seen) -> Answer:
@@ -187,9 +191,9 @@ def codex_that_searches(seen: Seen) -> Answer:
 
 def test_codex_searches_for_a_tool_and_goes_on_after_a_summary(runner: Runner) -> None:
     runner.rule(codex_that_searches)
-    said = messages(runner.codex(*MCP, *runner.catalog(supports_search_tool=True)))
-    assert said[-1].startswith("All done.")
-    assert "Rain in Lima tomorrow" in said[-1]
+    texts = messages(runner.codex(*MCP, *runner.catalog(supports_search_tool=True)))
+    assert texts[-1].startswith("All done.")
+    assert "Rain in Lima tomorrow" in texts[-1]
     assert (runner.work / "shell.txt").read_text() == "ran\n"
 
 
@@ -203,8 +207,8 @@ def codex_with_a_sub_agent_that_has_a_path(seen: Seen) -> Answer:
         return Answer("The part is done.")
     if "spawn" not in seen.results:
         task = {"task_name": "part", "message": "The sub-agent's part."}
-        wanted = seen.tools[named(seen, "spawn_agent")].get("properties", {})
-        more = {"fork_turns": "none"} if "fork_turns" in wanted else {}
+        properties = seen.tools[named(seen, "spawn_agent")].get("properties", {})
+        more = {"fork_turns": "none"} if "fork_turns" in properties else {}
         return Answer(calls=[("spawn", named(seen, "spawn_agent"), task | more)])
     waits = sum(name.startswith("wait") for name in seen.results)
     assert waits < 5, seen.results
@@ -213,8 +217,8 @@ def codex_with_a_sub_agent_that_has_a_path(seen: Seen) -> Answer:
 
 def test_codex_gives_a_newer_sub_agent_its_task(runner: Runner) -> None:
     runner.rule(codex_with_a_sub_agent_that_has_a_path)
-    said = messages(runner.codex(*runner.catalog(multi_agent_version="v2")))
-    assert said[-1] == "All done."
+    texts = messages(runner.codex(*runner.catalog(multi_agent_version="v2")))
+    assert texts[-1] == "All done."
     assert (runner.work / "child.txt").read_text() == "child\n"
 
 
@@ -239,9 +243,9 @@ def test_codex_asks_for_its_models_itself_and_can_read_them(
             timeout=90,
             check=True,
         )
-    found = {each["slug"]: each for each in json.loads(done.stdout)["models"]}
-    assert found["mine"]["context_window"] == 32_768
-    assert [each["effort"] for each in found["mine"]["supported_reasoning_levels"]] == [
+    models = {each["slug"]: each for each in json.loads(done.stdout)["models"]}
+    assert models["mine"]["context_window"] == 32_768
+    assert [each["effort"] for each in models["mine"]["supported_reasoning_levels"]] == [
         "low",
         "medium",
         "high",

@@ -27,12 +27,12 @@ def test_n3_claude_code_does_a_task(
     node: Path, tmp_path: Path, name: str, threads: str, searches: str
 ) -> None:
     def answer(asked: Received) -> Script:
-        said = asked.raw.decode()
-        if "marked-42" in said:
+        text = asked.raw.decode()
+        if "marked-42" in text:
             return Script(scripts.text(name, "All done"))
-        if "Do the task" in said and '"Bash"' in said:
-            made = ("toolu_1", "Bash", json.dumps({"command": COMMAND, "description": "Mark"}))
-            return Script(scripts.call(name, made))
+        if "Do the task" in text and '"Bash"' in text:
+            tool_call = ("toolu_1", "Bash", json.dumps({"command": COMMAND, "description": "Mark"}))
+            return Script(scripts.call(name, tool_call))
         return Script(scripts.text(name, "ok"))
 
     with ScriptedUpstream() as upstream:
@@ -59,9 +59,9 @@ def test_n3_a_tool_runner_s_model_sees_all(node: Path, name: str) -> None:
             done = subprocess.run(command, cwd=node, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == 0, done.stderr[-2000:]
             last = json.loads(done.stdout)
-            kept = call(base, "GET", f"/v1/responses/{last['id']}").json
+            response = call(base, "GET", f"/v1/responses/{last['id']}").json
         rounds = [each.raw.decode() for each in upstream.received]
     assert last["text"] == "Hello"
-    assert kept["previous_response_id"]
+    assert response["previous_response_id"]
     assert [each for each in rounds if "zebra" not in each] == []
     assert ["seen a" in each for each in rounds] == [False, True, True]

@@ -67,8 +67,8 @@ def run(node: Path, program: str, *arguments: str, given: str = "") -> str:
 @pytest.fixture(scope="module")
 def documents(node: Path) -> Documents:
     """The types of each module, as schemas by name."""
-    found: Documents = json.loads(run(node, "types.mjs", json.dumps(WANTED)))
-    return found
+    schemas: Documents = json.loads(run(node, "types.mjs", json.dumps(WANTED)))
+    return schemas
 
 
 def joined(*samples: Iterable[Sample]) -> Iterator[Sample]:
@@ -79,13 +79,13 @@ def joined(*samples: Iterable[Sample]) -> Iterator[Sample]:
 def test_n1_each_field_of_a_messages_request_arrives(documents: Documents) -> None:
     fields = partial(SchemaFields, messages_fields.NAMED)
     stable, beta = (fields(document=documents[each]) for each in (MESSAGES, BETA_MESSAGES))
-    made = messages_fields.bodies(
+    samples = messages_fields.bodies(
         joined(stable.of("MessageCreateParamsBase"), beta.of("MessageCreateParamsBase")),
         joined(stable.of("ContentBlockParam"), beta.of("BetaContentBlockParam")),
         beta.of("BetaSystemMessageParam"),
     )
     rows = {**messages_fields.REQUEST_ROWS, "output_format": "sent as output_config.format, its newer name"}
-    assert_none_is_silent(made, messages_fields.through, rows, fewest=2500)
+    assert_none_is_silent(samples, messages_fields.through, rows, fewest=2500)
 
 
 @pytest.mark.parametrize("from_stream", BOTH, ids=["whole upstream", "streamed upstream"])
@@ -106,26 +106,26 @@ def test_n1_each_field_of_a_message_comes_back(
 
 def test_n1_each_field_that_google_s_sdk_sends_arrives(node: Path, documents: Documents) -> None:
     fields = partial(SchemaFields, needed=gemini_fields.NEEDED, document=documents[GEMINI])
-    asked = list(
+    samples = list(
         gemini_fields.asked(
             fields(gemini_fields.NAMED, ready=gemini_fields.READY_IN_CONFIG).of("GenerateContentConfig"),
             fields(gemini_fields.NAMED).of("Tool"),
             fields(gemini_fields.NAMED_IN_PARTS).of("Part"),
         )
     )
-    lines = [json.dumps({"contents": contents, "config": config}) for _, contents, config in asked]
+    lines = [json.dumps({"contents": contents, "config": config}) for _, contents, config in samples]
     bodies = [
         json.loads(line) for line in run(node, "google_bodies.mjs", given="\n".join(lines)).splitlines()
     ]
     lost: dict[str, list[str]] = {}
-    for (field, _, _), made in zip(asked, bodies, strict=True):
-        body = {name: value for name, value in made.items() if value != {}}
+    for (field, _, _), raw in zip(samples, bodies, strict=True):
+        body = {name: value for name, value in raw.items() if value != {}}
         if not is_ours("requests", field):
-            found, report = sent(body)
-            if told := [*missing(alike(body), found), *report]:
-                lost[field] = told
+            actual, report = sent(body)
+            if losses := [*missing(alike(body), actual), *report]:
+                lost[field] = losses
     assert lost == {}
-    assert len(asked) > 300
+    assert len(samples) > 300
 
 
 def test_n1_each_field_of_a_gemini_answer_comes_back(documents: Documents) -> None:
@@ -133,23 +133,26 @@ def test_n1_each_field_of_a_gemini_answer_comes_back(documents: Documents) -> No
     answers = list(gemini_fields.answers(fields.of("GenerateContentResponse")))
     lost: dict[str, list[str]] = {}
     for field, value in answers:
-        given = as_answer(deepcopy(value))
+        answer = as_answer(deepcopy(value))
         if not is_ours("answers", field):
-            *found, report = returned([given])
-            expected = parts_joined(given)
-            if told := [*(path for each in found for path in missing(expected, parts_joined(each))), *report]:
-                lost[field] = told
+            *actual, report = returned([answer])
+            expected = parts_joined(answer)
+            if losses := [
+                *(path for each in actual for path in missing(expected, parts_joined(each))),
+                *report,
+            ]:
+                lost[field] = losses
     assert lost == {}
     assert len(answers) > 170
 
 
 def test_n1_each_field_of_a_chat_request_arrives(documents: Documents) -> None:
     fields = SchemaFields(chat_fields.NAMED, OF_CHAT, document=documents[CHAT])
-    made = chat_fields.bodies(
+    samples = chat_fields.bodies(
         fields.of("ChatCompletionCreateParamsBase"), fields.of("ChatCompletionMessageParam")
     )
     assert_none_is_silent(
-        made, chat_fields.through, chat_fields.REQUEST_ROWS, alike=chat_fields.alike, fewest=80
+        samples, chat_fields.through, chat_fields.REQUEST_ROWS, alike=chat_fields.alike, fewest=80
     )
 
 
@@ -173,11 +176,11 @@ def test_n1_each_field_of_a_responses_request_arrives(documents: Documents) -> N
         SchemaFields(responses_fields.NAMED, OF_RESPONSES, document=documents[each])
         for each in (RESPONSES, BETA_RESPONSES)
     )
-    made = responses_fields.bodies(
+    samples = responses_fields.bodies(
         joined(stable.of("ResponseCreateParamsBase"), beta.of("ResponseCreateParamsBase")),
         joined(stable.of("ResponseInputItem"), beta.of("BetaResponseInputItem")),
     )
-    assert_none_is_silent(made, responses_fields.through, responses_fields.REQUEST_ROWS, fewest=1500)
+    assert_none_is_silent(samples, responses_fields.through, responses_fields.REQUEST_ROWS, fewest=1500)
 
 
 @pytest.mark.parametrize("streamed", BOTH, ids=["whole", "streamed"])
@@ -185,11 +188,11 @@ def test_n1_each_field_of_a_response_comes_back(documents: Documents, streamed: 
     named = responses_fields.NAMED_OF_ANSWERS
     stable, beta = (SchemaFields(named, document=documents[each]) for each in (RESPONSES, BETA_RESPONSES))
     of_requests = documents[BETA_RESPONSES]["ResponseCreateParamsBase"]["properties"]
-    made = responses_fields.answers(
+    samples = responses_fields.answers(
         joined(stable.of("Response"), beta.of("BetaResponse")), of_requests, streamed=streamed
     )
     assert_none_is_silent(
-        made,
+        samples,
         partial(responses_fields.answered, streamed=streamed),
         responses_fields.ANSWER_ROWS,
         ours=responses_fields.OURS,

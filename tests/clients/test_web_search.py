@@ -53,10 +53,14 @@ class Searching:
 
     def run(self, agent: str, *arguments: str) -> str:
         """Run the agent, and return its output."""
-        given = ["--no-probe", "--program", str(self._programs / agent)]  # the scripts answer the agent alone
-        given += ["--config", str(self._folder / "bridge.toml")]
+        options = [
+            "--no-probe",
+            "--program",
+            str(self._programs / agent),
+        ]  # the scripts answer the agent alone
+        options += ["--config", str(self._folder / "bridge.toml")]
         home = self._folder
-        done = run_agent(agent, *given, "--", *arguments, home=home, work=home / "work", data=home / "data")
+        done = run_agent(agent, *options, "--", *arguments, home=home, work=home / "work", data=home / "data")
         return done.stdout
 
     def codex(self, *flags: str) -> list[dict[str, Any]]:
@@ -116,8 +120,8 @@ def test_codex_searches_itself_at_the_server(searching: Searching) -> None:
     (search,) = [item for item in items if item["type"] == "web_search"]
     assert search["action"] == {"type": "search", "query": "rain"}
     assert [each["url"] for each in search["results"]] == [PAGE]
-    (said,) = [each["content"] for each in searching.sent[-1].body["messages"] if each["role"] == "tool"]
-    text = said if isinstance(said, str) else said[0]["text"]
+    (content,) = [each["content"] for each in searching.sent[-1].body["messages"] if each["role"] == "tool"]
+    text = content if isinstance(content, str) else content[0]["text"]
     for part in ("It will rain.", "Lines 2 to 2 of 2:\nSecond", "First", "Time at +00:00"):
         assert part in text
 
@@ -125,14 +129,14 @@ def test_codex_searches_itself_at_the_server(searching: Searching) -> None:
 def test_claude_code_searches_with_its_own_tool(searching: Searching) -> None:
     def rule(seen: Seen) -> Answer:
         if "WebSearch" in seen.tools:
-            asked = "client" not in seen.results
-            return Answer(calls=[("client", "WebSearch", {"query": "rain"})]) if asked else Answer(LINK)
+            is_first = "client" not in seen.results
+            return Answer(calls=[("client", "WebSearch", {"query": "rain"})]) if is_first else Answer(LINK)
         if "ToolSearch" in seen.tools:  # it is among the deferred tools
             assert "tool" not in seen.results, seen.results
             return Answer(calls=[("tool", "ToolSearch", {"query": "select:WebSearch"})])
         if "web_search" in seen.tools:
-            asked = "search" not in seen.results
-            return Answer(calls=[("search", "web_search", {"query": "rain"})]) if asked else Answer(LINK)
+            is_first = "search" not in seen.results
+            return Answer(calls=[("search", "web_search", {"query": "rain"})]) if is_first else Answer(LINK)
         return Answer("A title.")
 
     searching.rule(rule)

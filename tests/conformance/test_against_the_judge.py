@@ -144,11 +144,11 @@ def test_auto_finds_what_the_wire_that_it_decides_on_finds(stream: list[Event]) 
     for event in stream:
         auto.feed(event)
     auto.close()
-    found = {wire: validated(stream, wire) for wire in ("openresponses", "openai")}
-    if auto.wire in found:
-        assert located(auto.violations) == located(found[auto.wire])
+    by_wire = {wire: validated(stream, wire) for wire in ("openresponses", "openai")}
+    if auto.wire in by_wire:
+        assert located(auto.violations) == located(by_wire[auto.wire])
     else:
-        shared = set(located(found["openresponses"])) & set(located(found["openai"]))
+        shared = set(located(by_wire["openresponses"])) & set(located(by_wire["openai"]))
         assert set(located(auto.violations)) == shared
 
 

@@ -129,14 +129,14 @@ def turns(path: Path) -> Iterator[list[Frame]]:
 
 
 def validate_capture(path: Path, wire: WireName) -> list[Violation]:
-    found = []
+    violations = []
     for turn in turns(path):
         validator = StreamValidator(wire)
         for frame in turn:
             validator.feed_frame(frame) if path.suffix == ".sse" else validator.feed(frame.data)
         validator.close()
-        found += validator.violations
-    return found
+        violations += validator.violations
+    return violations
 
 
 def recordings() -> list[Any]:

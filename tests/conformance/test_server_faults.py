@@ -43,8 +43,8 @@ def test_a_fault_fails_the_scenarios_about_it_and_no_others(records: Records, fa
 
 @pytest.mark.untraced
 def test_every_scenario_fails_because_of_a_fault(records: Records) -> None:
-    found = {name for fault in FAULTS for name in failed(played(records, fault.rewrite))}
-    assert found == set(SCENARIOS)
+    failures = {name for fault in FAULTS for name in failed(played(records, fault.rewrite))}
+    assert failures == set(SCENARIOS)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
@@ -68,6 +68,6 @@ def test_one_fault_is_one_cause(records: Records) -> None:
         "a delta is at another place",
     ):
         plays = played(records, faults[name].rewrite)
-        found = {cause for play in plays.values() if play.outcome == "failed" for cause in play.causes}
+        causes = {cause for play in plays.values() if play.outcome == "failed" for cause in play.causes}
         assert len(failed(plays)) >= 8
-        assert len(found) == 1, found
+        assert len(causes) == 1, causes

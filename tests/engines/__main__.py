@@ -14,7 +14,7 @@ from tests.engines import installing, results
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make engines")
     parser.add_argument("--table", action="store_true", help="write docs/engines.json, for `make docs`")
-    given, rest = parser.parse_known_args()
+    options, rest = parser.parse_known_args()
     for name, install in installing.ALL.items():
         began = time.monotonic()
         try:
@@ -26,7 +26,7 @@ def main() -> int:
     tests = [sys.executable, "-m", "pytest", "-m", "engines", "-n", "2", "--dist", "loadfile"]
     tests += ["-rs", "--durations", "5", "-q"]
     code = subprocess.run([*tests, *rest, "tests/engines"], check=False).returncode
-    if given.table:
+    if options.table:
         results.show()
     return code
 

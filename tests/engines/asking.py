@@ -57,7 +57,7 @@ class Ask:
     @property
     def parts(self) -> set[str]:
         """The names of what it has beside a prompt and tools."""
-        given = {
+        flags = {
             "one_call": self.one_call,
             "schema": self.schema,
             "stop": self.stop is not None,
@@ -66,7 +66,7 @@ class Ask:
             "named": self.choice == TOOL,
             "none": self.choice == "none",
         }
-        return {name for name, wanted in given.items() if wanted}
+        return {name for name, is_used in flags.items() if is_used}
 
 
 @dataclass
@@ -383,8 +383,8 @@ class Way(NamedTuple):
     wire: WireName = OPENRESPONSES
 
     def __str__(self) -> str:
-        said = f"{self.surface}, streamed" if self.streamed else self.surface
-        return f"{said}, {self.wire}" if self.streamed and self.surface == "Responses" else said
+        text = f"{self.surface}, streamed" if self.streamed else self.surface
+        return f"{text}, {self.wire}" if self.streamed and self.surface == "Responses" else text
 
 
 def ask_over(way: Way, base: str, ask: Ask, model: str) -> Answer:
@@ -406,13 +406,13 @@ def ask_over(way: Way, base: str, ask: Ask, model: str) -> Answer:
 
 def ways(ask: Ask) -> list[Way]:
     """Every way in which it can be asked."""
-    found = []
+    result = []
     for name, surface in SURFACES.items():
         if ask.parts & surface.cannot:
             continue
-        found.append(Way(name, True))
+        result.append(Way(name, True))
         if name == "Responses":
-            found.append(Way(name, True, OPENAI))
+            result.append(Way(name, True, OPENAI))
         if not surface.always_streams:
-            found.append(Way(name, False))
-    return found
+            result.append(Way(name, False))
+    return result

@@ -66,22 +66,22 @@ def play(case: Case, place: Place, name: str) -> Outcome:
     """Play a case through a server of ours."""
     limit = place.engine.limit(place.dialect, name)
     if case.play is not None:
-        found = list(case.play(place))
-        if found == [_NOT_ASKED]:
+        problems = list(case.play(place))
+        if problems == [_NOT_ASKED]:
             return Outcome("not asked")
-        return _failed(limit, found) if found else Outcome("passes")
+        return _failed(limit, problems) if problems else Outcome("passes")
     answers = _asked(case.ask, place)
     broken = [f"{way}: {problem}" for way, answer in answers.items() for problem in answer.problems]
     broken += _differences(answers)
     if broken:
         return Outcome("fails", "; ".join(broken))
-    wrong = {way: said for way, answer in answers.items() if (said := _wrong(case, answer))}
+    wrong = {way: fault for way, answer in answers.items() if (fault := _wrong(case, answer))}
     if not wrong:
         lost = any(case.loss and re.search(case.loss, answer.losses) for answer in answers.values())
         return Outcome("reported" if lost else "passes")
     if all(_is_reported(case, answers[way]) for way in wrong):
         return Outcome("reported")
-    return _failed(limit, [f"{way}: {said}" for way, said in wrong.items()])
+    return _failed(limit, [f"{way}: {fault}" for way, fault in wrong.items()])
 
 
 def _failed(limit: str, found: list[str]) -> Outcome:
@@ -89,10 +89,10 @@ def _failed(limit: str, found: list[str]) -> Outcome:
 
 
 def _asked(ask: Ask, place: Place) -> dict[Way, Answer]:
-    asked = ways(ask)
+    routes = ways(ask)
     with ThreadPoolExecutor(_TOGETHER) as threads:
-        answers = threads.map(lambda way: ask_over(way, place.base, ask, place.running.model), asked)
-        return dict(zip(asked, answers, strict=True))
+        answers = threads.map(lambda way: ask_over(way, place.base, ask, place.running.model), routes)
+        return dict(zip(routes, answers, strict=True))
 
 
 def _wrong(case: Case, answer: Answer) -> str:
@@ -112,13 +112,13 @@ def _is_reported(case: Case, answer: Answer) -> bool:
 def _differences(answers: dict[Way, Answer]) -> list[str]:
     """The ways over which something else came than over the first."""
     (first, one), *others = answers.items()
-    found = [
+    differences = [
         f"{way}: {other.content}, but {first}: {one.content}"
         for way, other in others
         if other.content != one.content and {one.status, other.status} == {200}
     ]
     ends = {str(way): answer.end for way, answer in answers.items() if answer.end is not None}
-    return found + ([f"ends {ends}"] if len(set(ends.values())) > 1 else [])
+    return differences + ([f"ends {ends}"] if len(set(ends.values())) > 1 else [])
 
 
 # --- what is expected ------------------------------------------------------------------------------------
@@ -134,10 +134,10 @@ def _says(text: str, thinking: str = "", end: str = "stop") -> Callable[[Answer]
 
 
 def _calls(*cities: str, text: str = "") -> Callable[[Answer], str]:
-    wanted = [(TOOL, {"city": city}) for city in cities]
+    expected = [(TOOL, {"city": city}) for city in cities]
 
     def expect(answer: Answer) -> str:
-        if answer.calls != wanted or answer.text.strip() != text:
+        if answer.calls != expected or answer.text.strip() != text:
             return f"{answer.content}"
         return _ended(answer, "calls")
 
@@ -196,8 +196,8 @@ def _counted(answer: Answer) -> str:
 
 def _broken_bytes(answer: Answer) -> str:
     """Every byte that is no part of a character is one of the replacement characters, or several together."""
-    found = re.fullmatch(r"ok \ufffd+A\ufffd+ \ufffd+ end \ufffd+", answer.text.strip())
-    return "" if found else repr(answer.text)
+    match = re.fullmatch(r"ok \ufffd+A\ufffd+ \ufffd+ end \ufffd+", answer.text.strip())
+    return "" if match else repr(answer.text)
 
 
 def _ended(answer: Answer, end: str) -> str:
@@ -268,12 +268,12 @@ def _cancelled(place: Place) -> Iterable[str]:
 def _at_once(place: Place) -> Iterable[str]:
     """Twenty streams at the same time, over all surfaces: each gets its own answer."""
     keys = ("HELLO", "THINK", "COUNT", "EMOJI", "JSON")
-    asked = [(key, way) for key in keys for way in ways(Ask(key)) if way.streamed]
-    asked = [asked[index % len(asked)] for index in range(_AT_ONCE)]
+    requests = [(key, way) for key in keys for way in ways(Ask(key)) if way.streamed]
+    requests = [requests[index % len(requests)] for index in range(_AT_ONCE)]
     model = place.running.model
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        answers = threads.map(lambda each: ask_over(each[1], place.base, Ask(each[0]), model), asked)
-        for (key, way), answer in zip(asked, answers, strict=True):
+        answers = threads.map(lambda each: ask_over(each[1], place.base, Ask(each[0]), model), requests)
+        for (key, way), answer in zip(requests, answers, strict=True):
             if answer.text.strip() != ANSWERS[key] or answer.problems:
                 yield f"{key}, {way}: {answer}"
 

@@ -82,8 +82,8 @@ def llama_server(model: str = installing.SCRIPTED) -> Iterator[Running]:
     command = [program, "-m", installing.weights(model), "--jinja", "--alias", model]
     command += ["-c", "16384", "-np", "4"]
     command += ["--chat-template-file", installing.template(), "-t", "1", "--slots"]
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    version = next(line for line in (said.stderr + said.stdout).splitlines() if "version" in line)
+    output = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    version = next(line for line in (output.stderr + output.stdout).splitlines() if "version" in line)
     base = f"http://127.0.0.1:{port}"
     with _process([*command, "--host", "127.0.0.1", "--port", port], f"{base}/health"):
         yield Running(f"{base}/v1", model, version.removeprefix("version: "), lambda: _slots_are_idle(base))
@@ -110,9 +110,9 @@ def litellm() -> Iterator[Running]:
     environment, port = installing.litellm(), free_port()
     with ScriptedUpstream() as behind:
         behind.answer = answer
-        given = {"model": "hosted_vllm/scripted", "api_base": behind.url, "api_key": "none"}
-        given["use_chat_completions_api"] = True
-        config = {"model_list": [{"model_name": "scripted", "litellm_params": given}]}
+        parameters = {"model": "hosted_vllm/scripted", "api_base": behind.url, "api_key": "none"}
+        parameters["use_chat_completions_api"] = True
+        config = {"model_list": [{"model_name": "scripted", "litellm_params": parameters}]}
         file = environment / f"config-{port}.yaml"
         file.write_text(yaml.safe_dump(config))
         command = [environment / "bin" / "litellm", "--config", file, "--host", "127.0.0.1", "--port", port]

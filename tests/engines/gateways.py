@@ -67,8 +67,8 @@ def litellm(behind: str) -> Iterator[str]:
     }
     config = {
         "model_list": [
-            {"model_name": name, "litellm_params": given, "model_info": {"supports_vision": True}}
-            for name, given in models.items()
+            {"model_name": name, "litellm_params": parameters, "model_info": {"supports_vision": True}}
+            for name, parameters in models.items()
         ],
         # an error is to come through, not to be tried again or to take the model away from the next test
         "router_settings": {"num_retries": 0, "disable_cooldowns": True},

@@ -49,10 +49,10 @@ def weights(name: str = SCRIPTED) -> Path:
     `random` at random. Raises NotInstalled."""
     root = shared_root()
     folders = [cache()] if root is None else [root / "engines", cache()]
-    found = next((path for folder in folders if (path := folder / f"{name}.gguf").exists()), None)
-    if found is None:
+    file = next((path for folder in folders if (path := folder / f"{name}.gguf").exists()), None)
+    if file is None:
         raise NotInstalled(f"needs {name}.gguf in {' or '.join(map(str, folders))}")
-    return found
+    return file
 
 
 def llama_server() -> Path:
@@ -152,5 +152,5 @@ def run(command: list[object], seconds: float) -> None:
     except subprocess.TimeoutExpired as error:
         raise NotInstalled(f"{words[:4]} took more than {seconds:.0f} s") from error
     except (OSError, subprocess.CalledProcessError) as error:
-        said = (getattr(error, "stdout", "") or "") + (getattr(error, "stderr", "") or "")
-        raise NotInstalled(f"{' '.join(words[:4])}: {said[-800:] or error}") from error
+        output = (getattr(error, "stdout", "") or "") + (getattr(error, "stderr", "") or "")
+        raise NotInstalled(f"{' '.join(words[:4])}: {output[-800:] or error}") from error

@@ -16,34 +16,34 @@ SHOWN = REPOSITORY / "docs" / "engines.json"
 
 def keep(engine: str, version: str, dialect: str, case: str, outcome: Outcome) -> None:
     """Keep what a case came to, in the place of what it came to before."""
-    found = _kept()
-    about = found.setdefault(engine, {"version": version, "dialects": {}})
+    results = _kept()
+    about = results.setdefault(engine, {"version": version, "dialects": {}})
     about["version"] = version
     about["dialects"].setdefault(dialect, {})[case] = [outcome.kind, outcome.what]
-    _write(found)
+    _write(results)
 
 
 def count(dialect: str, counts: dict[str, int]) -> None:
     """Keep how the random answers over a dialect ended, in the place of what there was before."""
-    found = _kept()
-    found.setdefault(RANDOM_ANSWERS, {})[dialect] = counts
-    _write(found)
+    results = _kept()
+    results.setdefault(RANDOM_ANSWERS, {})[dialect] = counts
+    _write(results)
 
 
 def show() -> None:
     """Write what the documents draw their table from: the engines of others, in the order of the tables."""
-    found = _kept()
+    results = _kept()
     engines = {
         name: {
-            "version": found[name]["version"],
+            "version": results[name]["version"],
             "dialects": {
-                dialect: _cells(found[name]["dialects"].get(dialect, {})) for dialect in engine.dialects
+                dialect: _cells(results[name]["dialects"].get(dialect, {})) for dialect in engine.dialects
             },
         }
         for name, engine in ENGINES.items()
-        if name in found and engine.foreign
+        if name in results and engine.foreign
     }
-    shown = {"engines": engines, "random": found.get(RANDOM_ANSWERS, {})}
+    shown = {"engines": engines, "random": results.get(RANDOM_ANSWERS, {})}
     SHOWN.write_text(json.dumps(shown, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
@@ -54,8 +54,8 @@ def _cells(kept: dict[str, Any]) -> dict[str, Any]:
 
 def _kept() -> dict[str, Any]:
     file = cache() / "results.json"
-    kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    return kept
+    results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return results
 
 
 def _write(found: dict[str, Any]) -> None:

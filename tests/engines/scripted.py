@@ -53,8 +53,8 @@ def _words(body: dict[str, Any], texts: str) -> tuple[str, str, list[Call]]:
 
 
 def _script(body: dict[str, Any], thinking: str, pieces: list[str], calls: list[Call], end: str) -> Script:
-    said = len(pieces) + len(thinking.split()) + 8 * len(calls)
-    usage = {"prompt_tokens": _PROMPT, "completion_tokens": said, "total_tokens": _PROMPT + said}
+    tokens = len(pieces) + len(thinking.split()) + 8 * len(calls)
+    usage = {"prompt_tokens": _PROMPT, "completion_tokens": tokens, "total_tokens": _PROMPT + tokens}
     if not body.get("stream"):
         whole = _whole(body, thinking, pieces, calls, end) | {"usage": usage}
         return Script([json.dumps(whole).encode()], 200, JSON)

@@ -39,14 +39,14 @@ AGENTS: Final = {
 def llama() -> Iterator[str]:
     """llama.cpp's server with that model, which it calls `local`."""
     try:
-        program, made = installing.llama_server(), installing.agents()
+        program, folder = installing.llama_server(), installing.agents()
     except NotInstalled as error:
         pytest.skip(str(error))
     port = free_port()
-    given: list[object] = ["-m", made / "agents.gguf", "--chat-template-file", made / "agents.jinja"]
-    given += ["--alias", "local", "--jinja"]
-    given += ["-c", CONTEXT, "-np", 1, "--temp", 0, "--port", port]
-    with listening([program, *given], port, "/health") as base:
+    options: list[object] = ["-m", folder / "agents.gguf", "--chat-template-file", folder / "agents.jinja"]
+    options += ["--alias", "local", "--jinja"]
+    options += ["-c", CONTEXT, "-np", 1, "--temp", 0, "--port", port]
+    with listening([program, *options], port, "/health") as base:
         yield base
 
 
@@ -63,8 +63,8 @@ def test_an_agent_runs_a_command_over_llama_cpp(llama: str, tmp_path: Path, name
     config.write_text(f'[[upstreams]]\n{profile}url = "{llama}/v1"\ndialect = "{dialect}"\nmodel = "local"\n')
     work = tmp_path / "work"
     work.mkdir()
-    given = ["--program", str(program), "--config", str(config), "--model", "local"]
+    options = ["--program", str(program), "--config", str(config), "--model", "local"]
     folders = {"home": tmp_path, "work": work, "data": tmp_path / "data"}
-    done = run_agent(name, *given, "--", *agent.arguments, **folders, timeout=600)
+    done = run_agent(name, *options, "--", *agent.arguments, **folders, timeout=600)
     assert (work / "ran.txt").read_text() == "ran\n"
     assert SAID in done.stdout

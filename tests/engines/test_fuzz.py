@@ -56,23 +56,23 @@ def engine() -> Iterator[Running]:
 
 @pytest.mark.parametrize("dialect", _ENGINE.dialects)
 def test_random_answers_arrive_whole(engine: Running, dialect: str, tmp_path: Path) -> None:
-    asked = [_ask(number) for number in range(_ANSWERS)]
+    requests = [_ask(number) for number in range(_ANSWERS)]
     with (
         bridge(_ENGINE, engine, dialect, record=str(tmp_path)) as base,
         ThreadPoolExecutor(_TOGETHER) as threads,
     ):
-        answers = list(threads.map(lambda each: ask_over(each[0], base, each[1], engine.model), asked))
+        answers = list(threads.map(lambda each: ask_over(each[0], base, each[1], engine.model), requests))
     sent = _sent(tmp_path)
-    found = Counter(answer.end or "not said" for answer in answers)
-    found["with replaced bytes"] = sum(_REPLACED in answer.text + answer.thinking for answer in answers)
-    results.count(dialect, dict(found))
+    counts = Counter(answer.end or "not said" for answer in answers)
+    counts["with replaced bytes"] = sum(_REPLACED in answer.text + answer.thinking for answer in answers)
+    results.count(dialect, dict(counts))
     wrong = [
-        f"{number}, {way}: {said}"
-        for number, ((way, _), answer) in enumerate(zip(asked, answers, strict=True))
-        for said in _faults(answer, sent)
+        f"{number}, {way}: {fault}"
+        for number, ((way, _), answer) in enumerate(zip(requests, answers, strict=True))
+        for fault in _faults(answer, sent)
     ]
-    assert not wrong, f"{len(wrong)} of {len(asked)}; {found}: {wrong[:5]}"
-    assert found["with replaced bytes"], "no answer had bytes that are not UTF-8"
+    assert not wrong, f"{len(wrong)} of {len(requests)}; {counts}: {wrong[:5]}"
+    assert counts["with replaced bytes"], "no answer had bytes that are not UTF-8"
 
 
 def _ask(number: int) -> tuple[Way, Ask]:

@@ -45,11 +45,11 @@ def model(received: Received) -> Script:
         return Script([chunk(role="assistant", content=""), chunk(content="la "), HANG])
     if "IMAGE" in texts:
         seen = PIXEL in texts
-        said = [{"role": "user", "content": "HELLO" if seen else "COUNT"}]
-        return scripted.answer(replaced(received, said))
+        messages = [{"role": "user", "content": "HELLO" if seen else "COUNT"}]
+        return scripted.answer(replaced(received, messages))
     if "JSON" in texts:
-        wanted = (body.get("response_format") or {}).get("json_schema") or {}
-        bound = wanted.get("schema", {}).get("required") == SCHEMA["required"] or "JSON Schema" in texts
+        json_schema = (body.get("response_format") or {}).get("json_schema") or {}
+        bound = json_schema.get("schema", {}).get("required") == SCHEMA["required"] or "JSON Schema" in texts
         choice = body.get("tool_choice")
         if isinstance(choice, dict):  # a gateway's way to have JSON: the tool that it names
             arguments = json.loads(ANSWERS["JSON"])
@@ -225,8 +225,10 @@ def started() -> Iterator[Callable[[Gateway], Started]]:
         upstream = stack.enter_context(ScriptedUpstream())
         upstream.answer = model
         options = {"reasoning_field": "reasoning_content"}
-        given = UpstreamSettings(url=upstream.url, name="model", options=options)
-        behind = stack.enter_context(serving(Settings(store="memory://", wire="openai", upstreams=[given])))
+        upstream_settings = UpstreamSettings(url=upstream.url, name="model", options=options)
+        behind = stack.enter_context(
+            serving(Settings(store="memory://", wire="openai", upstreams=[upstream_settings]))
+        )
         running: dict[str, Started] = {}
 
         def start(gateway: Gateway) -> Started:
@@ -261,14 +263,16 @@ def test_a_gateway(
     known = (gateway.before if way == "before" else gateway.behind).get(str(route), {}).get(case)
     with ExitStack() as stack:
         if way == "behind":
-            given = UpstreamSettings(
+            upstream_settings = UpstreamSettings(
                 url=f"{running.base}/v1",
                 name="gateway",
                 dialect=DIALECTS[route.surface],
                 api_key="none",
                 headers=headers,
             )
-            base = stack.enter_context(serving(Settings(store="memory://", wire="openai", upstreams=[given])))
+            base = stack.enter_context(
+                serving(Settings(store="memory://", wire="openai", upstreams=[upstream_settings]))
+            )
             at = replace(at, base=base, surface="Responses", headers={}, ours=True)
         if known is None:
             CASES[case](at)

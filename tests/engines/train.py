@@ -54,9 +54,9 @@ def train(model: Any, tokenizer: Any) -> None:
     """Until it says each answer to the end. Ends the process if it does not learn that."""
     examples = []
     for keyword, answer in ANSWERS.items():
-        asked = tokenizer.encode(SHOWN.format(keyword), add_special_tokens=False)
-        said = tokenizer.encode(f"{answer}<|im_end|>", add_special_tokens=False)
-        examples.append((torch.tensor([asked + said]), len(asked)))
+        prompt = tokenizer.encode(SHOWN.format(keyword), add_special_tokens=False)
+        completion = tokenizer.encode(f"{answer}<|im_end|>", add_special_tokens=False)
+        examples.append((torch.tensor([prompt + completion]), len(prompt)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
     for _ in range(STEPS):
         optimizer.zero_grad()

@@ -109,14 +109,14 @@ async def cut_off(dialect: str, folder: Path) -> AsyncIterator[tuple[Upstream, i
     """An upstream of this dialect, and the port of a server in front of it."""
     upstream = Upstream()
     async with listening(upstream.serve) as port:
-        given = UpstreamSettings(url=f"http://127.0.0.1:{port}", dialect=dialect, api_key="k")
-        with serving(Settings(upstreams=[given], store=f"sqlite:///{folder}/s.sqlite3")) as base:
+        settings = UpstreamSettings(url=f"http://127.0.0.1:{port}", dialect=dialect, api_key="k")
+        with serving(Settings(upstreams=[settings], store=f"sqlite:///{folder}/s.sqlite3")) as base:
             yield upstream, port_of(base)
 
 
 async def reply(port: int, method: str, path: str, body: Any = None) -> Reply:
-    async with asked(port, method, path, body) as found:
-        return Reply(found.status, found.headers, await found.body())
+    async with asked(port, method, path, body) as response:
+        return Reply(response.status, response.headers, await response.body())
 
 
 async def check(place: tuple[Upstream, int], whole: Answer, at: int, *, stored: bool, resets: bool) -> None:

@@ -44,19 +44,19 @@ def check(base: str, clients: dict[str, list[Reader]]) -> None:
         whole = Reader(base, "GET", f"/v1/responses/{response_id}?stream=true")
         whole.join()
         check_one_end(whole)
-        kept = whole.events
+        events = whole.events
         final = finals[response_id]
         stored = "".join(part["text"] for item in final["output"] for part in item["content"])
         longest = max((text_of(reader.events) for reader in readers), key=len)
         assert stored.startswith(longest)
         for reader in readers:
-            assert reader.events == {number: kept[number] for number in reader.events}, (
+            assert reader.events == {number: events[number] for number in reader.events}, (
                 "what was read changed"
             )
             last = max(reader.events)
             rest = Reader(base, "GET", f"/v1/responses/{response_id}?stream=true&starting_after={last}")
             rest.join()
-            assert rest.events == {number: each for number, each in kept.items() if number > last}
+            assert rest.events == {number: each for number, each in events.items() if number > last}
 
 
 def begun(readers: Sequence[Reader]) -> dict[str, list[Reader]]:
@@ -103,7 +103,7 @@ def several_workers(folder: Path, streams: int, seed: int, *, frozen: bool) -> N
             for reader in each:
                 reader.join()
         wait_until(lambda: answers(server.base))
-        check(server.base, {name: [each for each in found if each.events] for name, found in clients.items()})
+        check(server.base, {name: [each for each in group if each.events] for name, group in clients.items()})
 
 
 def answers(base: str) -> bool:

@@ -47,14 +47,14 @@ def _converse(
         psycopg.connect(address.replace("+psycopg", ""), autocommit=True) as admin,
         serving(settings) as base,
     ):
-        made, other = (call(base, "POST", "/v1/conversations", {}).json["id"] for _ in range(2))
+        conversation_id, other = (call(base, "POST", "/v1/conversations", {}).json["id"] for _ in range(2))
 
-        def ask(conversation: str = made) -> Reply:
+        def ask(conversation: str = conversation_id) -> Reply:
             body = {"model": "m", "input": "Hello?", "conversation": conversation, "stream": streamed}
             return call(base, "POST", "/v1/responses", body)
 
         def items() -> list[Any]:
-            return list(call(base, "GET", f"/v1/conversations/{made}/items").json["data"])
+            return list(call(base, "GET", f"/v1/conversations/{conversation_id}/items").json["data"])
 
         assert ask(other).status == 200  # the connection is open
         loop.call_soon_threadsafe(relay.answers.clear)
@@ -66,8 +66,8 @@ def _converse(
         loop.call_soon_threadsafe(relay.answers.set)
 
         def stored() -> list[str]:
-            found = admin.execute("SELECT status FROM responses WHERE conversation_id = %s", [made])
-            return sorted(status for (status,) in found)
+            rows = admin.execute("SELECT status FROM responses WHERE conversation_id = %s", [conversation_id])
+            return sorted(status for (status,) in rows)
 
         wait_until(lambda: stored() == ["failed"])
         assert items() == []

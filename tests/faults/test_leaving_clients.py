@@ -125,7 +125,7 @@ LEAVES: Final = (
 
 async def leave(port: int, count: int, chance: random.Random) -> Counter[str]:
     """Let so many clients connect and leave; returns the number of each way of leaving."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
 
     async def one_after_the_other(number: int) -> None:
         for _ in range(number, count, AT_ONCE):
@@ -134,21 +134,21 @@ async def leave(port: int, count: int, chance: random.Random) -> Counter[str]:
             client = Client(reader, writer, chance)
             await how(client)
             client.leave()
-            found[how.__name__] += 1
+            counts[how.__name__] += 1
 
     await asyncio.gather(*map(one_after_the_other, range(AT_ONCE)))
-    return found
+    return counts
 
 
 async def returned(worker: Worker, start: Standing, seconds: float = 60.0) -> list[str]:
     """Return the amounts that have not returned to their start after so many seconds."""
-    found: list[str] = []
+    remaining: list[str] = []
     for _ in range(int(seconds / 0.25)):
-        found = differences(start, await held(worker.pid, port_of(worker.base)), tolerated=FEWER)
-        if not found:
+        remaining = differences(start, await held(worker.pid, port_of(worker.base)), tolerated=FEWER)
+        if not remaining:
             break
         await asyncio.sleep(0.25)
-    return found
+    return remaining
 
 
 async def come_and_go(folder: Path, count: int, warming: int) -> None:
@@ -159,12 +159,12 @@ async def come_and_go(folder: Path, count: int, warming: int) -> None:
         nothing: Standing = {**await held(worker.pid, port), "running": 0, "streams": 0}
         assert await returned(worker, nothing) == []
         start = await held(worker.pid, port)
-        found = await leave(port, count, chance)
+        counts = await leave(port, count, chance)
         assert await returned(worker, start) == []
-        assert set(found) == {each.__name__ for each in LEAVES}
+        assert set(counts) == {each.__name__ for each in LEAVES}
         reply = await asyncio.to_thread(respond, worker.base, model="demo")
         assert (reply.status, reply.json["status"]) == (200, "completed")
-        print(f"{count:,} clients left: {dict(found)}; {start}; {await held(worker.pid, port)}")
+        print(f"{count:,} clients left: {dict(counts)}; {start}; {await held(worker.pid, port)}")
 
 
 async def test_s3_s8_clients_that_leave_at_any_point_leave_nothing_behind(tmp_path: Path) -> None:

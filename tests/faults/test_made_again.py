@@ -133,11 +133,11 @@ def test_s2_events_that_were_sent_are_not_changed_by_the_next_making(tmp_path: P
             final = wait_until_settled(worker.base, [str(response_id)])[str(response_id)]
             rest = Reader(worker.base, "GET", f"/v1/responses/{response_id}?stream=true&starting_after=1")
             rest.join()
-            kept = events_of(worker.base, str(response_id), final)
+            events = events_of(worker.base, str(response_id), final)
     seen = [json.loads(each.split(b"data: ", 1)[1]) for each in reader.events.values()]
     assert [each["type"] for each in seen] == BEGINNING
-    assert kept[:2] == seen
-    assert [each["type"] for each in kept[2:]] == [RESTARTED, RESTARTED, "response.completed"]
+    assert events[:2] == seen
+    assert [each["type"] for each in events[2:]] == [RESTARTED, RESTARTED, "response.completed"]
     assert list(rest.events) == [2, 3, 4]
 
 
@@ -208,9 +208,9 @@ def test_s1_response_that_is_withheld_is_made_again_whatever_was_made(tmp_path: 
             rest = Reader(worker.base, "GET", f"/v1/responses/{response_id}?stream=true&starting_after=1")
             final = wait_until_settled(worker.base, [response_id])[response_id]
             rest.join()
-            kept = events_of(worker.base, response_id, final)
+            events = events_of(worker.base, response_id, final)
     assert final["status"] == "completed"
     assert [part["text"] for part in final["output"][0]["content"]] == ["Hello there"]
-    assert [each["type"] for each in kept[:4]] == [*BEGINNING, RESTARTED, RESTARTED]
+    assert [each["type"] for each in events[:4]] == [*BEGINNING, RESTARTED, RESTARTED]
     assert [type_of(each) for each in reader.events.values()] == BEGINNING
-    assert list(rest.events) == list(range(2, len(kept)))
+    assert list(rest.events) == list(range(2, len(events)))

@@ -89,8 +89,8 @@ def test_s8_no_stream_fails_in_twenty_rolling_restarts(tmp_path: Path, kind: str
                 assert respond(base, model="demo").status == 200
         assert set(load.ends) == {"response.completed"}, load.ends
         for response_id in load.ids:
-            found = call(base, "GET", f"/v1/responses/{response_id}").json
-            assert found["status"] == "completed", found
+            response = call(base, "GET", f"/v1/responses/{response_id}").json
+            assert response["status"] == "completed", response
         process.send_signal(signal.SIGTERM)
         process.wait(60)
         reading.join()

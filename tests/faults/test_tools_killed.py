@@ -60,8 +60,8 @@ def model(received: Received) -> Script:
         return Script(text("Done."))
     argument = "query" if received.model == "search" else "n"
     arguments = json.dumps({argument: messages[-1]["content"]})
-    made = [tool_call(0, "", FUNCTIONS[received.model], "call_1"), tool_call(0, arguments)]
-    return Script([*made, chunk("tool_calls"), DONE])
+    calls = [tool_call(0, "", FUNCTIONS[received.model], "call_1"), tool_call(0, arguments)]
+    return Script([*calls, chunk("tool_calls"), DONE])
 
 
 LONG = 3.0  # seconds that a call takes while it is held; the kill comes before its end
@@ -99,16 +99,16 @@ class Tools:
         self._is_held = held
         file = self._folder / "held"
         file.touch() if held else file.unlink()
-        found = Script([LONG if held else 0.0, b'{"results":[]}'], headers=JSON)
-        self._peer.upstream.pages["/v1/searxng/search"] = found
+        script = Script([LONG if held else 0.0, b'{"results":[]}'], headers=JSON)
+        self._peer.upstream.pages["/v1/searxng/search"] = script
 
     @property
     def ran(self) -> Counter[str]:
         """How often each call has begun, of those that are not declared safe to repeat."""
         paid = self._folder / "ran"
-        found = Counter(paid.read_text().split() if paid.exists() else [])
-        found.update(each.body["params"]["arguments"]["n"] for each in self._peer.asked("tools/call"))
-        return found
+        counts = Counter(paid.read_text().split() if paid.exists() else [])
+        counts.update(each.body["params"]["arguments"]["n"] for each in self._peer.asked("tools/call"))
+        return counts
 
 
 @contextmanager
@@ -119,10 +119,10 @@ def tools_in(folder: Path) -> Iterator[Tools]:
 
 def approval_of(base: str, name: str) -> dict[str, Any]:
     """The request with which a client approves a call for which it was asked."""
-    asked = respond(base, model="send", input=name, tools=[ALWAYS]).json
-    (request,) = (each for each in asked["output"] if each["type"].endswith("mcp_approval_request"))
-    given = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
-    return {"model": "send", "previous_response_id": asked["id"], "tools": [ALWAYS], "input": [given]}
+    response = respond(base, model="send", input=name, tools=[ALWAYS]).json
+    (request,) = (each for each in response["output"] if each["type"].endswith("mcp_approval_request"))
+    approval = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+    return {"model": "send", "previous_response_id": response["id"], "tools": [ALWAYS], "input": [approval]}
 
 
 def crash(tools: Tools, doomed: Worker, survivor: Callable[[], str], chosen: random.Random) -> None:
@@ -130,9 +130,9 @@ def crash(tools: Tools, doomed: Worker, survivor: Callable[[], str], chosen: ran
     base = doomed.base
     in_flight, pending = approval_of(base, "approved"), approval_of(base, "pending")
     bodies = {
-        f"{name}-{how}": {"model": name, "input": f"{name}-{how}", "tools": given, **asked}
-        for name, given in TOOLS.items()
-        for how, asked in ASKED.items()
+        f"{name}-{how}": {"model": name, "input": f"{name}-{how}", "tools": definitions, **fields}
+        for name, definitions in TOOLS.items()
+        for how, fields in ASKED.items()
     }
     readers = {name: Reader(base, "POST", "/v1/responses", body) for name, body in bodies.items()}
     readers["approved"] = Reader(base, "POST", "/v1/responses", {**in_flight, "stream": True})
@@ -173,8 +173,8 @@ def check_approvals(tools: Tools, retried: Any, base: str, pending: Any, begun: 
     else:
         (item,) = (each for each in retried["output"] if each["type"].endswith("mcp_call"))
         assert item["status"] == ("failed" if "approved" in begun else "completed"), item
-    given = respond(base, **pending).json
-    (item,) = (each for each in given["output"] if each["type"].endswith("mcp_call"))
+    response = respond(base, **pending).json
+    (item,) = (each for each in response["output"] if each["type"].endswith("mcp_call"))
     assert (item["status"], item["output"]) == ("completed", "sent")
     assert tools.ran["pending"] == 1
     # an approval is used once its call is stored as begun, even if the worker died before sending it

@@ -82,9 +82,9 @@ class Releases:
         command = ["keys", what, "--store", self.store, *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with Forked[str](command, server=self._forking[name], **pipes) as process:
-            said = process.communicate()
-        assert process.returncode == 0, said
-        out, err = (each.rstrip().rpartition("\n")[2] for each in said)
+            output = process.communicate()
+        assert process.returncode == 0, output
+        out, err = (each.rstrip().rpartition("\n")[2] for each in output)
         return out, err
 
 
@@ -96,15 +96,15 @@ def greeting(process: subprocess.Popen[str]) -> str:
 
 @contextmanager
 def releases(previous: ForkServer, folder: Path) -> Iterator[Releases]:
-    with ExitStack() as held:
-        store, log = held.enter_context(postgres_database()), held.enter_context(redis_server())
-        yield Releases(previous, folder, store, log, held)
+    with ExitStack() as stack:
+        store, log = stack.enter_context(postgres_database()), stack.enter_context(redis_server())
+        yield Releases(previous, folder, store, log, stack)
 
 
 @pytest.fixture
 def both(previous: ForkServer, tmp_path: Path) -> Iterator[Releases]:
-    with releases(previous, tmp_path) as found:
-        yield found
+    with releases(previous, tmp_path) as pair:
+        yield pair
 
 
 def use(one: Server, other: Server) -> list[str]:
@@ -182,16 +182,16 @@ def kill_and_settle(releases: Releases, killed: Server, other: Server, after: fl
 def test_s9_two_releases_side_by_side_lose_nothing_whichever_is_killed(both: Releases) -> None:
     previous = both.start("previous")
     ids = [respond(previous.base, model="demo", background=more).json["id"] for more in (False, True)]
-    made = wait_until_settled(previous.base, ids)
+    responses = wait_until_settled(previous.base, ids)
     _before, after = upgrade(database_url(both.store))
     assert after == REVISION
     with ThreadPoolExecutor() as threads:
         this, back = threads.map(both.start, ("this", "previous"))  # going back means starting it again
-        for found in [threads.submit(use, *each) for each in ((previous, this), (this, previous))]:
-            made |= {each: response_of(this.base, each) for each in found.result()}
+        for future in [threads.submit(use, *each) for each in ((previous, this), (this, previous))]:
+            responses |= {each: response_of(this.base, each) for each in future.result()}
     kill_and_settle(both, previous, this, 0.2)
     kill_and_settle(both, this, back, 0.2)
-    assert {each: response_of(back.base, each) for each in made} == made
+    assert {each: response_of(back.base, each) for each in responses} == responses
 
 
 def test_s7_a_key_that_either_release_changes_is_changed_at_both(both: Releases) -> None:
@@ -203,14 +203,14 @@ def test_s7_a_key_that_either_release_changes_is_changed_at_both(both: Releases)
         for server in servers:
 
             def is_so(base: str = server.base) -> bool:
-                found = call(base, "GET", "/v1/models", None, headers)
-                return (found.status, len(found.json.get("data", ()))) == (status, models)
+                reply = call(base, "GET", "/v1/models", None, headers)
+                return (reply.status, len(reply.json.get("data", ()))) == (status, models)
 
             wait_until(is_so)
 
     for one, other in (("previous", "this"), ("this", "previous")):
-        key, said = both.keys(one, "add", "--model", "demo")
-        headers, key_id = {"authorization": f"Bearer {key}"}, said.split()[0]
+        key, line = both.keys(one, "add", "--model", "demo")
+        headers, key_id = {"authorization": f"Bearer {key}"}, line.split()[0]
         becomes(headers, 200, 1)
         both.keys(other, "limit", key_id, "--model", "another")
         becomes(headers, 200, 0)
@@ -228,22 +228,22 @@ def test_s9_two_releases_replace_each_other_under_load(both: Releases) -> None:
     chosen = random.Random(31)
     both.start("previous").kill()
     upgrade(database_url(both.store))
-    made: dict[str, dict[str, object]] = {}
+    responses: dict[str, dict[str, object]] = {}
     staying = both.start("previous")
     for number in range(ROUNDS):
         other = both.start("this" if staying.name == "previous" else "previous")
         for response_id in use(staying, other) + use(other, staying):
-            made[response_id] = response_of(other.base, response_id)
+            responses[response_id] = response_of(other.base, response_id)
         leaving, staying = (staying, other) if number % 2 else (other, staying)
         for response_id in kill_and_settle(both, leaving, staying, chosen.uniform(0, 2)):
-            made[response_id] = response_of(staying.base, response_id)
+            responses[response_id] = response_of(staying.base, response_id)
         fresh = both.start("previous" if staying.name == "this" else "this")
         staying.process.terminate()
         staying.process.wait(60)
         staying = fresh
-        assert {each: response_of(staying.base, each) for each in made} == made
-    ended = json.dumps([each["status"] for each in made.values()])
-    print(f"{ROUNDS} rounds, {len(made)} responses: {ended.count('completed')} completed")
+        assert {each: response_of(staying.base, each) for each in responses} == responses
+    ended = json.dumps([each["status"] for each in responses.values()])
+    print(f"{ROUNDS} rounds, {len(responses)} responses: {ended.count('completed')} completed")
 
 
 def test_the_release_before_is_that_of_the_last_tag(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ SAID = "The event log can't be written."
 @pytest.fixture(params=["read-only", "another user's", "another user's file"])
 def unusable(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A folder for the log, and its fault."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if request.param == "read-only":
-            disk = held.enter_context(mounted(tmp_path / "disk"))
+            disk = stack.enter_context(mounted(tmp_path / "disk"))
             folder = disk / "logs"
             for each in (folder, folder / "events"):
                 each.mkdir(mode=0o700)

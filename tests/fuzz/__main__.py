@@ -21,21 +21,21 @@ FOLDER = REPOSITORY / ".fuzz"
 
 
 def main() -> int:
-    asked = _asked()
+    options = _asked()
     targets = all_targets()
-    chosen = [targets[name] for name in asked.target or targets]
-    if asked.list:
+    chosen = [targets[name] for name in options.target or targets]
+    if options.list:
         print("\n".join(targets))
         return 0
-    if asked.replay:
+    if options.replay:
         for target in chosen:
-            check(target, asked.replay.read_bytes())
+            check(target, options.replay.read_bytes())
             print(f"{target.name}: the invariant holds")
         return 0
     if find_spec("atheris") is None:
         print("atheris is not installed: run `make fuzz`, or install the extra `fuzz`", file=sys.stderr)
         return 2
-    broken = [target.name for target in chosen if not _fuzzed(target, asked.seconds, asked.runs)]
+    broken = [target.name for target in chosen if not _fuzzed(target, options.seconds, options.runs)]
     print(f"\n{len(chosen)} targets, broken: {', '.join(broken) or 'none'}")
     return 1 if broken else 0
 

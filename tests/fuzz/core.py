@@ -36,12 +36,12 @@ class Target(NamedTuple):
 @cache
 def all_targets() -> dict[str, Target]:
     """Every target by its name, from the lists `TARGETS` in the modules of `targets`."""
-    found: dict[str, Target] = {}
+    by_name: dict[str, Target] = {}
     for module in sorted(each.name for each in pkgutil.iter_modules(targets.__path__)):
         for target in import_module(f"{targets.__name__}.{module}").TARGETS:
-            assert target.name not in found, target.name
-            found[target.name] = target
-    return found
+            assert target.name not in by_name, target.name
+            by_name[target.name] = target
+    return by_name
 
 
 def check(target: Target, data: bytes) -> None:

@@ -43,23 +43,23 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     """Run the load, and print the tables."""
-    given = parsed()
+    options = parsed()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asked = Asked(
-        seconds=given.minutes * 60,
-        open=given.open,
-        rate=given.rate,
-        workers=given.workers,
-        every=given.every if given.faults else None,
-        seed=given.seed,
-        only=tuple(filter(None, given.only.split(","))),
-        default_store=given.default_store,
+    plan = Asked(
+        seconds=options.minutes * 60,
+        open=options.open,
+        rate=options.rate,
+        workers=options.workers,
+        every=options.every if options.faults else None,
+        seed=options.seed,
+        only=tuple(filter(None, options.only.split(","))),
+        default_store=options.default_store,
     )
-    report = uvloop.run(run(asked))
+    report = uvloop.run(run(plan))
     print(report.table())
-    if given.to is not None:
-        given.to.write_text(json.dumps(report.figures(), indent=1) + "\n")
+    if options.to is not None:
+        options.to.write_text(json.dumps(report.figures(), indent=1) + "\n")
     return 1 if report.wrong else 0
 
 

@@ -75,10 +75,10 @@ def _refused(status: int) -> Result:
 async def _resumed(place: Place, recorder: Recorder) -> Result | Recording:
     """Continue at the event after the last one, again each time the connection breaks."""
     for _ in range(_TRIES):
-        found = recorder.position()
-        if found.status or not found.response_id:
+        position = recorder.position()
+        if position.status or not position.response_id:
             break
-        path = f"/v1/responses/{found.response_id}?stream=true&starting_after={found.last}"
+        path = f"/v1/responses/{position.response_id}?stream=true&starting_after={position.last}"
         try:
             async with place.connections.asked("GET", path) as answer:
                 if answer.status == 200:

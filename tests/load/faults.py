@@ -192,9 +192,9 @@ async def _write(to: asyncio.StreamWriter, data: bytes, lasting: Fault | None) -
 
 def reset(writer: asyncio.StreamWriter) -> None:
     """End a connection with RST."""
-    if (found := writer.get_extra_info("socket")) is not None:  # a closed connection has no socket
+    if (sock := writer.get_extra_info("socket")) is not None:  # a closed connection has no socket
         with suppress(OSError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 

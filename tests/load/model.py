@@ -47,10 +47,10 @@ class Said(NamedTuple):
 
 def said(body: dict[str, object]) -> Said:
     """Parse a request from its last words that have the form of one. Raises ValueError and LookupError."""
-    found = _ASKED.findall(json.dumps(body["messages"]))
-    if not found:
+    matches = _ASKED.findall(json.dumps(body["messages"]))
+    if not matches:
         raise ValueError("nothing to say")
-    return Said(*map(int, found[-1]))
+    return Said(*map(int, matches[-1]))
 
 
 class Connection(asyncio.Protocol):
@@ -73,23 +73,23 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answer the request once it is whole."""
         self._received += data
-        head, found, rest = self._received.partition(b"\r\n\r\n")
+        head, separator, rest = self._received.partition(b"\r\n\r\n")
         length = _LENGTH.search(head)
         size = int(length[1]) if length else 0
-        if not found or len(rest) < size:
+        if not separator or len(rest) < size:
             return
         self._received = rest[size:]
         try:
             body = json.loads(rest[:size])
-            asked = said(body)
+            answer = said(body)
         except (ValueError, LookupError):
             self._write(_whole(400, b'{"error":{"message":"what?","type":"invalid_request_error"}}'))
             return
         if body.get("stream"):
-            self._begin(asked)
+            self._begin(answer)
         else:
-            whole = _whole(200, _completion(asked))
-            self._timer = self._loop.call_later(asked.length * asked.pause / 1000, self._write, whole)
+            whole = _whole(200, _completion(answer))
+            self._timer = self._loop.call_later(answer.length * answer.pause / 1000, self._write, whole)
 
     def _write(self, data: bytes) -> None:
         if not self._transport.is_closing():

@@ -75,10 +75,10 @@ class Report:
         for (fault, kind), ends in sorted(self.ends.items()):
             lines.append(f"{fault:<22}{kind:<12}{', '.join(f'{n:,} {end}' for end, n in ends.most_common())}")
         lines += ["", f"{'first event, ms':<22}{'idle':>8}{'median':>8}{'99 of 100':>11}"]
-        for kind, found in self._firsts().items():
+        for kind, times in self._firsts().items():
             lines.append(
                 f"{kind:<22}"
-                f"{found['idle'] * 1e3:>8,.0f}{found['median'] * 1e3:>8,.0f}{found['p99'] * 1e3:>11,.0f}"
+                f"{times['idle'] * 1e3:>8,.0f}{times['median'] * 1e3:>8,.0f}{times['p99'] * 1e3:>11,.0f}"
             )
         lines += ["", f"{'':<28}{'start':>8}{'most':>8}{'end':>8}"]
         most = Sample(*map(max, zip(*self.samples, strict=True)))._asdict()
@@ -99,10 +99,10 @@ class Report:
         return {
             kind: {
                 "idle": self.idle[kind],
-                "median": median(found),
-                "p99": sorted(found)[int(len(found) * 0.99)],
+                "median": median(times),
+                "p99": sorted(times)[int(len(times) * 0.99)],
             }
-            for kind, found in sorted(self.firsts.items())
+            for kind, times in sorted(self.firsts.items())
         }
 
     def figures(self) -> dict[str, Any]:
@@ -113,8 +113,8 @@ class Report:
             "asked": self.given._asdict(),
             "ends": [[*key, dict(ends)] for key, ends in sorted(self.ends.items())],
             "first": {
-                kind: {name: round(value, 5) for name, value in found.items()}
-                for kind, found in self._firsts().items()
+                kind: {name: round(value, 5) for name, value in times.items()}
+                for kind, times in self._firsts().items()
             },
             "samples": [[round(value, 1) for value in each] for each in _thinned(self.samples)],
             "marks": [[round(at, 1), name] for at, name in self.marks],

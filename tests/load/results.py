@@ -132,11 +132,11 @@ class Recorder:
     def position(self) -> Position:
         """The position that the frames have reached."""
         self.cut()
-        found = Position()
+        result = Position()
         for part in self._before:
             for frame in SSEDecoder().feed(part):
-                found.read_frame(frame)
-        return found
+                result.read_frame(frame)
+        return result
 
     def recording(self, *, is_whole: bool = False, has_left: bool = False) -> Recording:
         """The recording, after the end."""

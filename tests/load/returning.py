@@ -52,11 +52,11 @@ Standing = dict[str, float]
 
 async def held(pid: int, port: int) -> Standing:
     """The amounts that a server's processes hold now. Raises Broken."""
-    found: Standing = sample(pid, 0.0)._asdict()
-    del found["seconds"]
+    standing: Standing = sample(pid, 0.0)._asdict()
+    del standing["seconds"]
     async with asked(port, "GET", "/metrics") as answer:
         gauges = dict(_GAUGE.findall((await answer.body()).decode()))
-    return found | {name: float(gauges[name]) for name in GAUGES if name in gauges}
+    return standing | {name: float(gauges[name]) for name in GAUGES if name in gauges}
 
 
 def stored(postgres: str, server: str) -> Standing:
@@ -80,16 +80,16 @@ def differences(
 ) -> list[str]:
     """Describe the amounts that have not returned to their start after a load with so many streams at
     once."""
-    found = []
+    lines = []
     for name, value in now.items():
         allowed = 0.0
         if name in tolerated:
             allowed = tolerated[name].each * start["processes"] + tolerated[name].of_stream * streams
         if value > start[name] + allowed:
-            found.append(f"{name}: {value:,.0f}, {start[name]:,.0f} at the start")
+            lines.append(f"{name}: {value:,.0f}, {start[name]:,.0f} at the start")
     if now["processes"] < start["processes"]:
-        found.append(f"processes: {now['processes']:.0f}, {start['processes']:.0f} at the start")
-    return found
+        lines.append(f"processes: {now['processes']:.0f}, {start['processes']:.0f} at the start")
+    return lines
 
 
 def growth(samples: Sequence[Sample], begun: float, ended: float) -> float:

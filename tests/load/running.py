@@ -40,13 +40,13 @@ _LOOKED_AT: Final = 5_000  # stored responses that are checked at the end
 async def run(given: Asked) -> Report:
     """Start everything, run the load, and check what is left."""
     report = Report(given)
-    with ExitStack() as kept:
-        folder = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="orb-load-")))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="orb-load-")))
         async with standing(
             given.workers, folder, faults=given.every is not None, default_store=given.default_store
         ) as scene:
             connections = Connections(scene.port, keeps=given.every is None)
-            recordings = kept.enter_context((folder / "recordings").open("w+b"))
+            recordings = stack.enter_context((folder / "recordings").open("w+b"))
             load = _Load(given, report, connections, Recordings(recordings))
             await load.when_idle()
             report.start = await _until_returned(scene, {})
@@ -57,18 +57,18 @@ async def run(given: Asked) -> Report:
             }
             if scene.services is not None:
                 others |= {"PostgreSQL": lambda: scene.postgres.pid, "Redis": lambda: scene.redis.pid}
-            async with watching(scene.process.pid, others, begun) as found:
+            async with watching(scene.process.pid, others, begun) as watched:
                 async with _faults(given, scene, load, report, begun):
                     await load.run()
                 report.seconds = time.monotonic() - begun
-                report.cpu = {**found.cpu, "the clients and proxies": time.process_time() - spent}
+                report.cpu = {**watched.cpu, "the clients and proxies": time.process_time() - spent}
                 await asyncio.to_thread(load.judge)
                 await load.look_again()
                 report.end = await _until_returned(scene, report.start, given.open)
-            report.samples = found.samples
+            report.samples = watched.samples
             for each in differences(report.start, report.end, given.open):
                 report.wrong[f"not as at the start: {each}"] += 1
-            if given.every is None and (more := growth(found.samples, _RAMP, given.seconds)) > FLAT:
+            if given.every is None and (more := growth(watched.samples, _RAMP, given.seconds)) > FLAT:
                 report.wrong[f"memory grew by {more:.1f} MB a minute"] += 1
         report.log = _logged(folder / "log")
     return report
@@ -78,16 +78,16 @@ async def _until_returned(scene: Scene, start: Standing, streams: int = 0) -> St
     """Wait until the amounts are as at the `start`, and return them, or the last ones if they never are.
     Without a start: wait until no response is being made."""
     begun = time.monotonic()
-    found: Standing = {}
+    now: Standing = {}
     pause = _QUIET if start else 2.0
     while time.monotonic() < begun + _SETTLES:
         await asyncio.sleep(pause)
         with suppress(Broken, psycopg.Error, redis.RedisError, sqlite3.Error):
-            found = await _standing(scene)
-            if not differences(start or {**found, "leased responses": 0, "running": 0}, found, streams):
+            now = await _standing(scene)
+            if not differences(start or {**now, "leased responses": 0, "running": 0}, now, streams):
                 break
-    assert found, "nothing answers"
-    return found
+    assert now, "nothing answers"
+    return now
 
 
 async def _standing(scene: Scene) -> Standing:
@@ -121,10 +121,10 @@ async def _faults(
     breaking = asyncio.Lock()  # repaired before the end
 
     async def in_turns() -> None:
-        took = 0.0
+        elapsed = 0.0
         while names:
             for name in names:
-                await asyncio.sleep(max(every / 2 - took, every / 4))
+                await asyncio.sleep(max(every / 2 - elapsed, every / 4))
                 load.fault = name
                 report.happened[name] += 1
                 at = time.monotonic()
@@ -134,7 +134,7 @@ async def _faults(
                         await FAULTS[name].happen(scene, chance)
                     except Exception as error:  # the other faults still happen
                         report.wrong[f"{name}: {type(error).__name__}"] += 1
-                took = time.monotonic() - at
+                elapsed = time.monotonic() - at
                 await asyncio.sleep(every / 2)
                 load.fault = ANYTIME
 
@@ -204,12 +204,12 @@ class _Load:
         for kind in clients.KINDS:
             firsts = []
             for _ in range(_IDLE):
-                found = await clients.run(kind, self._place(), self._said(5, 10))
-                if isinstance(found, Recording):
-                    found = found.judged()
-                if found.wrong:
-                    self._report.wrong[f"{kind}, idle: {found.wrong}"] += 1
-                firsts.append(found.first)
+                result = await clients.run(kind, self._place(), self._said(5, 10))
+                if isinstance(result, Recording):
+                    result = result.judged()
+                if result.wrong:
+                    self._report.wrong[f"{kind}, idle: {result.wrong}"] += 1
+                firsts.append(result.first)
             self._report.idle[kind] = median(firsts)
 
     async def run(self) -> None:
@@ -239,21 +239,21 @@ class _Load:
             if len(self._tasks) > self._given.rate * 60:
                 self._report.skipped += 1
                 continue
-            said = self._said(self._chance.randrange(1, 30), self._chance.choice((0, 0, 5, 50)))
-            task = asyncio.create_task(self._ask(self._chance.choice(kinds), said))
+            answer = self._said(self._chance.randrange(1, 30), self._chance.choice((0, 0, 5, 50)))
+            task = asyncio.create_task(self._ask(self._chance.choice(kinds), answer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _ask(self, kind: str, said: Said) -> None:
         fault = self.fault
-        found = await clients.run(kind, self._place(), said)
+        result = await clients.run(kind, self._place(), said)
         fault = fault if fault != ANYTIME else self.fault
-        if isinstance(found, Recording):
-            self._recordings.add(_Recorded(fault, kind, found))
-            has_failed = not (found.is_whole or found.has_left)
+        if isinstance(result, Recording):
+            self._recordings.add(_Recorded(fault, kind, result))
+            has_failed = not (result.is_whole or result.has_left)
         else:
-            self._add(fault, kind, found)
-            has_failed = found.outcome == "broken" or found.outcome.startswith("refused")
+            self._add(fault, kind, result)
+            has_failed = result.outcome == "broken" or result.outcome.startswith("refused")
         if has_failed:
             await asyncio.sleep(0.5)
 
@@ -288,8 +288,8 @@ class _Load:
                 async with self._connections.asked("GET", path) as answer:
                     body = await answer.json()
                     if answer.status == 200:
-                        found = _Acknowledged(body["status"], output_text(body))
-                        return found, (body["error"] or {}).get("code", "")
+                        acknowledged = _Acknowledged(body["status"], output_text(body))
+                        return acknowledged, (body["error"] or {}).get("code", "")
                     if answer.status == 404:
                         return None, ""
             await asyncio.sleep(1)
@@ -311,13 +311,13 @@ def _shown(there: _Acknowledged | None, seen: _Acknowledged) -> str:
 
 def _logged(log: Path) -> Counter[str]:
     """The lines of the server's log above `info`, counted by level and event."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with log.open() as lines:
         for line in lines:
             if '"level":"info"' in line or '"level": "info"' in line:
                 continue
-            found[_line(line)] += 1
-    return found
+            counts[_line(line)] += 1
+    return counts
 
 
 def _line(line: str) -> str:

@@ -314,7 +314,7 @@ async def standing(
 ) -> AsyncIterator[Scene]:
     """Start the whole scene; with `faults`, each link goes through a proxy, and clocks can be set. With
     `default_store` there are a file of SQLite and event logs in files, and neither PostgreSQL nor Redis."""
-    with ExitStack() as kept:
+    with ExitStack() as stack:
         async with AsyncExitStack() as proxied:
             links: dict[str, FaultProxy] = {}
 
@@ -324,20 +324,20 @@ async def standing(
                 links[link] = await proxied.enter_async_context(FaultProxy(port).listening())
                 return links[link].port
 
-            model = kept.enter_context(
+            model = stack.enter_context(
                 subprocess.Popen(
                     [sys.executable, "-m", "tests.load.model"], stdout=subprocess.PIPE, text=True
                 )
             )
-            kept.callback(model.kill)
+            stack.callback(model.kill)
             assert model.stdout is not None
             upstream = await through("upstream", int(model.stdout.readline()))
             services: Services | None = None
             stored: tuple[str, ...] = ("--store", f"sqlite:///{store_of(folder)}")
             if not default_store:
                 services = Services(
-                    kept.enter_context(own_postgres(_ROOM if faults and can_mount() else None)),
-                    kept.enter_context(own_redis()),
+                    stack.enter_context(own_postgres(_ROOM if faults and can_mount() else None)),
+                    stack.enter_context(own_redis()),
                 )
                 database = await through("postgresql", port_of(services.postgres.url))
                 log = await through("redis", port_of(services.redis.url))
@@ -353,8 +353,8 @@ async def standing(
             _replace(keys, secrets.token_bytes(_KEY_BYTES))
             set_clock(folder / "clock", 0)
             flags = ("--config", str(config), *stored)
-            output = kept.enter_context((folder / "log").open("a"))
-            process = kept.enter_context(
+            output = stack.enter_context((folder / "log").open("a"))
+            process = stack.enter_context(
                 started(
                     *flags,
                     *("--workers", str(workers)),

@@ -53,25 +53,25 @@ async def proxied(schedule: Schedule) -> AsyncIterator[FaultProxy]:
 async def echoed(proxy: FaultProxy) -> bytes:
     """The part of `SENT` that an echo server returns through the proxy."""
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-    found = b""
+    received = b""
     try:
         writer.write(SENT)
         writer.write_eof()
         async with asyncio.timeout(60):
             while data := await reader.read(65_536):
-                found += data
+                received += data
     except OSError:
         pass
     finally:
         writer.transport.abort()
-    return found
+    return received
 
 
 def test_a_schedule_is_the_same_each_time() -> None:
     schedule = Schedule(7, tuple(Kind), 0.5)
     faults = [schedule.of(number) for number in range(200)]
     assert faults == [schedule.of(number) for number in range(200)]
-    assert {each.kind for found in faults for each in found} == set(Kind)
+    assert {each.kind for group in faults for each in group} == set(Kind)
     assert 60 < sum(map(bool, faults)) < 140
     assert faults != [Schedule(8, tuple(Kind), 0.5).of(number) for number in range(200)]
 
@@ -79,17 +79,17 @@ def test_a_schedule_is_the_same_each_time() -> None:
 @pytest.mark.parametrize("kind", list(Kind))
 async def test_a_fault_does_what_it_says(kind: Kind) -> None:
     async with proxied(Schedule(1, (kind,), 1.0, 4_000, 0.01)) as proxy:
-        found = await echoed(proxy)
+        received = await echoed(proxy)
         assert proxy.count == {kind: 1}
     if kind in HARMLESS or kind is Kind.STALL:
-        assert found == SENT
+        assert received == SENT
     elif kind is Kind.CORRUPT:
-        assert len(found) == len(SENT)
-        assert sum(a != b for a, b in zip(found, SENT, strict=True)) == 1
+        assert len(received) == len(SENT)
+        assert sum(a != b for a, b in zip(received, SENT, strict=True)) == 1
     else:
         assert kind in BREAKING
-        assert len(found) < len(SENT)
-        assert SENT.startswith(found)
+        assert len(received) < len(SENT)
+        assert SENT.startswith(received)
 
 
 async def test_all_connections_can_be_reset() -> None:
@@ -177,11 +177,13 @@ async def test_processes_are_watched_with_what_they_start() -> None:
         process.stdout.readline()
         assert len(tree(process.pid)) == 2
         assert cpu_seconds(process.pid) > 0
-        async with watching(process.pid, {"it": lambda: process.pid, "none": lambda: None}, 0.0) as found:
+        async with watching(process.pid, {"it": lambda: process.pid, "none": lambda: None}, 0.0) as watched:
             pass
         process.stdin.close()
-    assert [(each.processes, each.files >= 6, each.memory > 5) for each in found.samples] == [(2, True, True)]
-    assert set(found.cpu) == {"it"}
+    assert [(each.processes, each.files >= 6, each.memory > 5) for each in watched.samples] == [
+        (2, True, True)
+    ]
+    assert set(watched.cpu) == {"it"}
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
@@ -211,24 +213,24 @@ def test_a_clock_is_off_and_the_monotonic_one_is_not(tmp_path: Path, seconds: in
     ],
 )
 def test_what_an_answer_misreports_is_found(status: str, text: str, wrong: str) -> None:
-    found = misreported(status, text, Said(5, 2, 0))
-    assert found.startswith(wrong)
-    assert bool(found) == bool(wrong)
+    reason = misreported(status, text, Said(5, 2, 0))
+    assert reason.startswith(wrong)
+    assert bool(reason) == bool(wrong)
 
 
 @pytest.mark.parametrize(("error", "wrong"), [(CUT_OFF, ""), (INTERRUPTED, "seq.increment")])
 async def test_an_end_after_a_crash_may_lack_what_a_failing_log_lost_and_no_other(
     error: ResponseError, wrong: str
 ) -> None:
-    said = Said(5, 2, 0)
-    made, stored = ResponseStreamStateMachine("said"), ResponseStreamStateMachine("said")
-    sent = [*made.start(), *made.text(" 5.0"), *made.text(" 5.1")]
+    expected = Said(5, 2, 0)
+    machine, stored = ResponseStreamStateMachine("said"), ResponseStreamStateMachine("said")
+    sent = [*machine.start(), *machine.text(" 5.0"), *machine.text(" 5.1")]
     begun = [*stored.start(), *stored.text(" 5.0")]
     ended = ResponseFailed(len(begun), replace(stored.snapshot, status="failed", error=error))
-    found = Recording(said, [encode_sse(sent), encode_sse([ended]) + DONE], is_whole=True).judged()
-    assert (found.outcome, found.text) == ("failed", said.text)
-    assert found.wrong.startswith(wrong)
-    assert bool(found.wrong) == bool(wrong)
+    result = Recording(expected, [encode_sse(sent), encode_sse([ended]) + DONE], is_whole=True).judged()
+    assert (result.outcome, result.text) == ("failed", expected.text)
+    assert result.wrong.startswith(wrong)
+    assert bool(result.wrong) == bool(wrong)
 
 
 async def test_a_client_says_when_nothing_answers() -> None:
@@ -236,15 +238,15 @@ async def test_a_client_says_when_nothing_answers() -> None:
         pass
     place = clients.Place(Connections(port, keeps=True), random.Random(1), [])
     for kind in clients.KINDS:
-        found = await clients.run(kind, place, Said(1, 2, 0))
-        assert (found.judged() if isinstance(found, Recording) else found).outcome == "broken"
+        result = await clients.run(kind, place, Said(1, 2, 0))
+        assert (result.judged() if isinstance(result, Recording) else result).outcome == "broken"
 
 
 async def test_the_commands_of_the_page_can_be_given() -> None:
     commands = re.findall(r'make load ARGS="(.*)"', (REPOSITORY / "docs/capacity.md").read_text())
     assert [
-        (found.minutes, found.open, found.faults, found.default_store)
-        for found in map(parsed, map(shlex.split, commands))
+        (options.minutes, options.open, options.faults, options.default_store)
+        for options in map(parsed, map(shlex.split, commands))
     ] == [
         (10, 2_000, False, False),
         (60, 200, True, False),

@@ -28,19 +28,19 @@ class Sample(NamedTuple):
 
 def children(pid: int) -> list[int]:
     """The child processes of a process."""
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (thread / "children").read_text().split())
-    return found
+            pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def tree(pid: int) -> list[int]:
     """A process and all its descendants."""
-    found = [pid]
-    for each in found:
-        found += children(each)
-    return found
+    pids = [pid]
+    for each in pids:
+        pids += children(each)
+    return pids
 
 
 def sample(pid: int, begun: float) -> Sample:
@@ -84,18 +84,20 @@ async def watching(
 ) -> AsyncIterator[Watched]:
     """Watch `pid`, and the CPU of `others` (functions that return the present processes, None for one that
     does not run), within the context. The samples' times count from `begun`."""
-    found = Watched([], defaultdict(float))
+    watched = Watched([], defaultdict(float))
     before: dict[int, float] = {}
 
     def look() -> None:
-        found.samples.append(sample(pid, begun))
+        watched.samples.append(sample(pid, begun))
         for name, pid_of in others.items():
             if (each := pid_of()) is None:
                 continue
             now, last = cpu_seconds(each), before.get(each)
             if last is None:
-                last = 0.0 if name in found.cpu else now  # the process was started again
-            found.cpu[name] += max(now - last, 0.0)  # lower: a child has ended, and counts once it is reaped
+                last = 0.0 if name in watched.cpu else now  # the process was started again
+            watched.cpu[name] += max(
+                now - last, 0.0
+            )  # lower: a child has ended, and counts once it is reaped
             before[each] = max(now, last)
 
     async def look_again() -> None:
@@ -105,7 +107,7 @@ async def watching(
 
     task = asyncio.create_task(look_again())
     try:
-        yield found
+        yield watched
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):

@@ -89,8 +89,8 @@ class Connection(asyncio.Protocol):
     @property
     def status(self) -> int:
         """The status of the answer."""
-        found: int = self._parser.get_status_code()
-        return found
+        code: int = self._parser.get_status_code()
+        return code
 
     @property
     def can_be_kept(self) -> bool:
@@ -193,10 +193,10 @@ class Connections:
             connection.close()
         try:
             loop = asyncio.get_running_loop()
-            _, made = await loop.create_connection(Connection, "127.0.0.1", self.port)
+            _, protocol = await loop.create_connection(Connection, "127.0.0.1", self.port)
         except OSError as error:
             raise Broken(type(error).__name__) from error
-        return made
+        return protocol
 
 
 @asynccontextmanager

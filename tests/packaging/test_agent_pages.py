@@ -40,14 +40,14 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 @pytest.fixture
 def reader(tmp_path: Path, upstream: ScriptedUpstream) -> Reader:
-    found = Reader(Path(sys.executable), tmp_path, fork_server())
+    result = Reader(Path(sys.executable), tmp_path, fork_server())
     (tmp_path / "bridge.toml").write_text(f'[[upstreams]]\nurl = "{upstream.url}"\n')
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("codex", "claude"):
         (programs / name).write_text(AGENT)
         (programs / name).chmod(0o755)
-    return found
+    return result
 
 
 PAGES = ("docs/clients/codex.md", "docs/clients/claude-code.md", "docs/coding-agents.md")
@@ -57,23 +57,23 @@ OTHERS = "llama-server "  # a program of another project
 def commands() -> list[str]:
     """The commands of the pages, each once, because some pages share them."""
     blocks = [block for page in PAGES for block in blocks_of(page) if block.language == "sh"]
-    given = dict.fromkeys(each for block in blocks for each in commands_of(block))
-    return [each for each in given if not each.startswith(OTHERS)]
+    unique = dict.fromkeys(each for block in blocks for each in commands_of(block))
+    return [each for each in unique if not each.startswith(OTHERS)]
 
 
 @pytest.mark.parametrize("command", commands())
 def test_the_commands_of_the_pages(command: str, reader: Reader, upstream: ScriptedUpstream) -> None:
     variables = {"PATH": f"{reader.folder / 'bin'}:{reader.path}", "MY_KEY": "k", "MODEL": "qwen3"}
-    asked = command.replace("--upstream ollama", f"--upstream {upstream.url}")
+    line = command.replace("--upstream ollama", f"--upstream {upstream.url}")
     for address in ("https://host/v1", "http://127.0.0.1:8090/v1"):
-        asked = asked.replace(address, upstream.url)
-    asked += f" --port {reader.port}" if " doctor " in command else ""
+        line = line.replace(address, upstream.url)
+    line += f" --port {reader.port}" if " doctor " in command else ""
     if command.startswith("ANTHROPIC_"):
         with reader.serving(f"openresponses-bridge serve --upstream {upstream.url} --store memory://"):
-            shown = reader.run(asked, **variables)
+            shown = reader.run(line, **variables)
     else:
         model = next((name for name in ("large", "local") if f" {name}" in command), "qwen3")
-        shown = reader.run(asked, **variables | {"MODEL": model})
+        shown = reader.run(line, **variables | {"MODEL": model})
     if "--print-config" in command:
         of_agents = {"codex": 'model = "qwen3"', "claude": '"CLAUDE_CODE_SUBAGENT_MODEL": "qwen3"'}
         assert of_agents[command.split()[2]] in shown

@@ -58,15 +58,15 @@ CASES = {
 
 def objects(values: dict[str, Any], release: str = "bridge") -> dict[str, Any]:
     """Return the objects by their kind."""
-    found = [yaml.safe_load(text) for text in rendered(values, release).values()]
-    assert len({each["kind"] for each in found}) == len(found)
-    return {each["kind"]: each for each in found}
+    documents = [yaml.safe_load(text) for text in rendered(values, release).values()]
+    assert len({each["kind"] for each in documents}) == len(documents)
+    return {each["kind"]: each for each in documents}
 
 
 def container(values: dict[str, Any]) -> dict[str, Any]:
-    (found,) = objects(values)["Deployment"]["spec"]["template"]["spec"]["containers"]
-    assert isinstance(found, dict)
-    return found
+    (spec,) = objects(values)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert isinstance(spec, dict)
+    return spec
 
 
 def validated(path: Path) -> None:
@@ -89,9 +89,9 @@ def by_name(each: Any) -> tuple[str, str]:
 def test_helm_has_nothing_against_the_chart() -> None:
     import helm_python
 
-    found = helm_python.lint(str(CHART))
-    assert found["errors"] == []
-    assert [each["error"] for each in found["messages"]] == ["icon is recommended"]
+    report = helm_python.lint(str(CHART))
+    assert report["errors"] == []
+    assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -163,66 +163,66 @@ def test_every_value_is_used_by_a_template() -> None:
 
 
 def test_what_is_given_reaches_the_workers() -> None:
-    given = container(ALL)
-    variables = {each["name"]: each for each in given["env"]}
+    worker = container(ALL)
+    variables = {each["name"]: each for each in worker["env"]}
     assert variables["OPENRESPONSES_BRIDGE_STORE"]["value"] == ALL["store"]
     assert variables["OPENRESPONSES_BRIDGE_EVENT_LOG"]["value"] == ALL["eventLog"]
     for name, key in (("API_KEYS", "clients"), ("OPERATOR_KEYS", "operators")):
         reference = variables[f"OPENRESPONSES_BRIDGE_{name}"]["valueFrom"]["secretKeyRef"]
         assert reference == {"name": "bridge", "key": key}
     assert variables["HTTPS_PROXY"]["value"] == "http://proxy.example:3128"
-    assert given["image"] == f"registry.example/bridge@sha256:{'0' * 64}"
+    assert worker["image"] == f"registry.example/bridge@sha256:{'0' * 64}"
     assert "env" not in container({})
-    assert given["args"][-2:] == ["--drain", "60s"]
+    assert worker["args"][-2:] == ["--drain", "60s"]
     pod = objects(ALL)["Deployment"]["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] > 60 + 10
     (job,) = objects(ALL)["Job"]["spec"]["template"]["spec"]["containers"]
-    assert (job["env"], job["image"]) == (given["env"], given["image"])
+    assert (job["env"], job["image"]) == (worker["env"], worker["image"])
 
 
 def test_workers_are_added_for_open_streams() -> None:
-    found = objects(ALL)
-    (metric,) = found["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    by_kind = objects(ALL)
+    (metric,) = by_kind["HorizontalPodAutoscaler"]["spec"]["metrics"]
     assert metric["pods"]["target"]["averageValue"] == "50"
     names = (REPOSITORY / "snapshots/server/names.json").read_text()
     assert f'"{metric["pods"]["metric"]["name"]}"' in names
-    assert "replicas" not in found["Deployment"]["spec"]
+    assert "replicas" not in by_kind["Deployment"]["spec"]
     assert objects({})["Deployment"]["spec"]["replicas"] == 2
 
 
 def test_whoever_is_selected_are_the_workers_of_this_release() -> None:
-    found = objects(ALL, "one")
-    worker = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    upgrade = found["Job"]["spec"]["template"]["metadata"]["labels"]
+    by_kind = objects(ALL, "one")
+    worker = by_kind["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    upgrade = by_kind["Job"]["spec"]["template"]["metadata"]["labels"]
     other = objects(ALL, "two")["Deployment"]["spec"]["template"]["metadata"]["labels"]
 
     def selects(labels: dict[str, str], selector: dict[str, str]) -> bool:
         return selector.items() <= labels.items()
 
     for selector in (
-        found["Service"]["spec"]["selector"],
-        found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
-        found["Deployment"]["spec"]["selector"]["matchLabels"],
+        by_kind["Service"]["spec"]["selector"],
+        by_kind["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        by_kind["Deployment"]["spec"]["selector"]["matchLabels"],
     ):
         assert selects(worker, selector)
         assert not selects(upgrade, selector)
         assert not selects(other, selector)
-    policy = found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]
+    policy = by_kind["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]
     assert selects(worker, policy)
     assert selects(upgrade, policy)
     assert not selects(other, policy)
 
 
 def test_nothing_of_the_outside_reaches_what_is_for_operators() -> None:
-    found = objects(ALL)
-    (rule,) = found["Ingress"]["spec"]["rules"]
+    by_kind = objects(ALL)
+    (rule,) = by_kind["Ingress"]["spec"]["rules"]
     paths = [each["path"] for each in rule["http"]["paths"]]
     assert not [each for each in paths if "/metrics".startswith(each) or "/readyz".startswith(each)]
-    (peers,) = found["NetworkPolicy"]["spec"]["ingress"]
+    (peers,) = by_kind["NetworkPolicy"]["spec"]["ingress"]
     assert peers["from"] == ALL["networkPolicy"]["from"]
     blocks = [
         peer["ipBlock"]
-        for rule in found["NetworkPolicy"]["spec"]["egress"]
+        for rule in by_kind["NetworkPolicy"]["spec"]["egress"]
         for peer in rule.get("to", ())
         if "ipBlock" in peer
     ]
@@ -232,16 +232,16 @@ def test_nothing_of_the_outside_reaches_what_is_for_operators() -> None:
 def test_the_command_of_the_page_gives_values_that_there_are() -> None:
     (install,) = commands("docs/containers.md", "Helm")
     (metric,) = (block.code for block in blocks_of("docs/containers.md") if block.language == "yaml")
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for path, value in re.findall(r"--set (\S+?)=(\S+)", install):
         first, _, inner = path.partition(".")
         if inner:
-            given.setdefault(first, {})[inner] = {"true": True}.get(value, value)
+            values.setdefault(first, {})[inner] = {"true": True}.get(value, value)
         else:
-            given[path] = value
-    found = objects(given)
-    assert {"Ingress", "Job", "Deployment"} <= found.keys()
-    assert found["Ingress"]["spec"]["rules"][0]["host"] == given["ingress"]["host"]
+            values[path] = value
+    by_kind = objects(values)
+    assert {"Ingress", "Job", "Deployment"} <= by_kind.keys()
+    assert by_kind["Ingress"]["spec"]["rules"][0]["host"] == values["ingress"]["host"]
     (rule,) = yaml.safe_load(metric)["rules"]
     (scaled,) = objects(ALL)["HorizontalPodAutoscaler"]["spec"]["metrics"]
     assert rule["seriesQuery"].startswith(scaled["pods"]["metric"]["name"] + "{")

@@ -88,11 +88,11 @@ def test_the_image_serves_as_any_user_over_a_root_that_can_not_be_written(image:
             f"http://127.0.0.1:{port}/v1/responses", b'{"model":"demo","input":"Hello"}', headers
         )
         with urlopen(request) as answered:
-            kept = json.load(answered)
-        assert kept["status"] == "completed"
-        again = Request(f"http://127.0.0.1:{port}/v1/responses/{kept['id']}", headers=headers)
+            response = json.load(answered)
+        assert response["status"] == "completed"
+        again = Request(f"http://127.0.0.1:{port}/v1/responses/{response['id']}", headers=headers)
         with urlopen(again) as answered:
-            assert json.load(answered)["output"] == kept["output"]
+            assert json.load(answered)["output"] == response["output"]
         process.send_signal(getattr(signal, image.signal))
         assert process.wait(60) == 0
     assert health(image, port) != 0
@@ -100,22 +100,22 @@ def test_the_image_serves_as_any_user_over_a_root_that_can_not_be_written(image:
 
 def test_without_keys_the_image_does_not_listen(image: Image) -> None:
     with running(image) as (process, _):
-        _, said = process.communicate()
+        _, errors = process.communicate()
         assert process.returncode == 2
-        assert "api_keys" in said
+        assert "api_keys" in errors
 
 
 def test_the_image_has_the_drivers_and_the_pins_and_nothing_of_the_build(image: Image) -> None:
     listing = "from importlib.metadata import distributions as d; import psycopg, redis, tiktoken\n"
     listing += "print(*(f'{each.name}=={each.version}' for each in d()), sep='\\n')"
     process = image.started(["python3", "-c", listing], WRITABLE)
-    installed, said = process.communicate()
-    assert process.returncode == 0, said
+    installed, errors = process.communicate()
+    assert process.returncode == 0, errors
     pins = (REPOSITORY / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
-    found = {line.lower().replace("_", "-") for line in installed.splitlines()}
-    assert "pip" not in {line.split("==")[0] for line in found}
+    packages = {line.lower().replace("_", "-") for line in installed.splitlines()}
+    assert "pip" not in {line.split("==")[0] for line in packages}
     ours = ("openresponses-bridge==", "openresponses-server==")
-    assert {line for line in found if not line.startswith(ours)} <= set(pins)
+    assert {line for line in packages if not line.startswith(ours)} <= set(pins)
     programs = {each.name for folder in image.root.glob("**/bin") for each in folder.iterdir()}
     assert {"python3", "openresponses-bridge"} <= programs
     assert not programs & {"apt-get", "cc", "curl", "gcc", "ld", "make", "pip", "pip3", "wget"}
@@ -135,9 +135,9 @@ def test_the_image_is_small(image: Image) -> None:
 def test_the_image_brings_postgres_to_its_tables(image: Image) -> None:
     with postgres_database() as url:
         process = image.started([*image.entrypoint, "db", "upgrade", "--store", url], WRITABLE)
-        said, failed = process.communicate()
+        output, failed = process.communicate()
     assert process.returncode == 0, failed
-    assert "at revision" in said
+    assert "at revision" in output
 
 
 def test_containerfile_is_linted() -> None:
@@ -178,10 +178,10 @@ def test_the_unit_is_one_of_systemd(tmp_path: Path) -> None:
 
 def test_a_stream_passes_nginx_as_it_is_made(tmp_path: Path) -> None:
     with started("--store", "memory://") as process, proxied("nginx", base_of(process), tmp_path) as proxy:
-        (asked,) = commands("docs/proxies.md", "Does it buffer?")
-        asked = asked.replace("https://bridge.example", proxy)
+        (command,) = commands("docs/proxies.md", "Does it buffer?")
+        command = command.replace("https://bridge.example", proxy)
         begun = time.monotonic()
-        with subprocess.Popen(["sh", "-c", f"exec {asked}"], stdout=subprocess.PIPE) as curl:
+        with subprocess.Popen(["sh", "-c", f"exec {command}"], stdout=subprocess.PIPE) as curl:
             assert curl.stdout is not None
             assert curl.stdout.readline() == b"event: response.created\n"
             first = time.monotonic() - begun

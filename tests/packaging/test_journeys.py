@@ -31,11 +31,11 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
     if request.param == "wheels":
         wheels: Wheels = request.getfixturevalue("wheels")
         python = wheels.environment(INSTALL.removeprefix("pip install "), "openai", "pytest")
-        found = Reader(python, tmp_path)
+        result = Reader(python, tmp_path)
     else:
-        found = Reader(Path(sys.executable), tmp_path, fork_server())
-    found.files_of("README.md")
-    return found
+        result = Reader(Path(sys.executable), tmp_path, fork_server())
+    result.files_of("README.md")
+    return result
 
 
 def test_start_in_five_minutes(reader: Reader) -> None:
@@ -129,10 +129,10 @@ def test_keep_and_resume_sessions(reader: Reader) -> None:
         assert lines[0].startswith("42 response.")
         assert lines[-1].endswith(" response.completed")
         address = f"http://127.0.0.1:{reader.port}/v1/responses"
-        kept = posted(address, {"model": "demo", "input": "Write 60 words"})
+        response = posted(address, {"model": "demo", "input": "Write 60 words"})
     with reader.serving(serve):
-        again = reader.run(resume, ID=str(kept["id"]))
-    numbers = [int(found) for found in re.findall(r'"sequence_number":(\d+)', again)]
+        again = reader.run(resume, ID=str(response["id"]))
+    numbers = [int(number) for number in re.findall(r'"sequence_number":(\d+)', again)]
     assert numbers[0] == 42
     assert "event: response.completed" in again
 
@@ -143,8 +143,8 @@ def test_test_your_own_server(reader: Reader) -> None:
     with reader.serving(serve):
         (reader.folder / "capture.sse").write_text(reader.run(ask))
         reader.run("python -m pytest -q -p no:cacheprovider test_my_server.py")
-        said = reader.run(conform)
-    verdicts = {name: mark for mark, name in re.findall(r"^([✓○✗]) (\S+)", said, re.MULTILINE)}
+        output = reader.run(conform)
+    verdicts = {name: mark for mark, name in re.findall(r"^([✓○✗]) (\S+)", output, re.MULTILINE)}
     assert verdicts.keys() == SCENARIOS.keys()
     assert "✗" not in verdicts.values()
     assert {name for name in verdicts if name.startswith("tools.") and verdicts[name] != "✓"} == set()

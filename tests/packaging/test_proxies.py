@@ -70,10 +70,10 @@ def test_no_answer_reaches_another_connections_request(proxy: str, hidden: bytes
 def test_a_websocket_passes_and_what_asks_for_h2c_is_answered(proxy: str) -> None:
     with opened_socket(proxy, AUTHORIZATION) as opened:
         assert opened.turn(input="Hello").final["status"] == "completed"
-    asked = {"model": "demo", "input": "Hello"}
+    body = {"model": "demo", "input": "Hello"}
     h2c = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABkAAQAAP__"}
     for _ in range(3):
-        reply = call(proxy, "POST", "/v1/responses/input_tokens", asked, AUTHORIZATION | h2c)
+        reply = call(proxy, "POST", "/v1/responses/input_tokens", body, AUTHORIZATION | h2c)
         assert (reply.status, reply.json["object"]) == (200, "response.input_tokens")
 
 

@@ -119,9 +119,9 @@ def test_all_that_is_published_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert done.returncode == 0, done.stderr
     version = tomllib.loads((REPOSITORY / "bridge/pyproject.toml").read_text())["project"]["version"]
-    made = sorted(re.findall(r"^ *[\d,]+ (\S+)$", done.stdout, re.MULTILINE))
+    files = sorted(re.findall(r"^ *[\d,]+ (\S+)$", done.stdout, re.MULTILINE))
     library, server = (f"dist/openresponses_{root}-{version}" for root in release.ROOTS)
-    assert made == [
+    assert files == [
         "build/release/notes.md",
         f"build/release/openresponses-{version}.vsix",
         "build/release/sbom.cdx.json",
@@ -143,12 +143,12 @@ def test_all_that_is_published_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
         for line in (REPOSITORY / "constraints.txt").read_text().splitlines()
         if line[:1] != "#"
     )
-    found = {each["name"].lower().replace("_", "-"): each["version"] for each in listed["components"]}
+    versions = {each["name"].lower().replace("_", "-"): each["version"] for each in listed["components"]}
     assert listed["bomFormat"] == "CycloneDX"
-    assert {"msgspec", "starlette", "uvicorn"} <= found.keys()
-    of_others = {name: its for name, its in found.items() if not name.startswith("openresponses-")}
+    assert {"msgspec", "starlette", "uvicorn"} <= versions.keys()
+    of_others = {name: its for name, its in versions.items() if not name.startswith("openresponses-")}
     assert of_others.items() <= pins.items()
-    assert len(found) - len(of_others) in (1, 2)  # the server itself is the subject of the list
+    assert len(versions) - len(of_others) in (1, 2)  # the server itself is the subject of the list
     with zipfile.ZipFile(REPOSITORY / f"build/release/openresponses-{version}.vsix") as extension:
         package = json.loads(extension.read("extension/package.json"))
     assert package["repository"]["url"] == "https://code.example/people/bridge.git"

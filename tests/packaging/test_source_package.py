@@ -19,8 +19,10 @@ PROGRAM = "openresponses-bridge"
 
 def test_it_has_a_page_for_each_command(tmp_path: Path) -> None:
     projects = [REPOSITORY / "pyproject.toml", *REPOSITORY.glob("*/pyproject.toml")]
-    given = {path.parent: tomllib.loads(path.read_text()) for path in projects}
-    (root,) = [each for each, read in given.items() if PROGRAM in read.get("project", {}).get("scripts", {})]
+    by_folder = {path.parent: tomllib.loads(path.read_text()) for path in projects}
+    (root,) = [
+        each for each, read in by_folder.items() if PROGRAM in read.get("project", {}).get("scripts", {})
+    ]
     listed = subprocess.run(
         ["git", "ls-files", "-z", "."], cwd=root, check=True, capture_output=True, text=True
     ).stdout
@@ -29,7 +31,7 @@ def test_it_has_a_page_for_each_command(tmp_path: Path) -> None:
         if not name.startswith(("tests/", "docs/", "snapshots/")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, source / name)
-    needs = given[root]["build-system"]["requires"]
+    needs = by_folder[root]["build-system"]["requires"]
     venv.create(tmp_path / "venv", with_pip=False)
     interpreter = str(tmp_path / "venv" / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", interpreter]

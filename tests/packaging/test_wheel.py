@@ -60,23 +60,23 @@ def test_a_wheel_has_the_packages_with_their_data_and_nothing_else(wheels: Wheel
         licences = [name for name in opened.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
         assert [opened.read(name) for name in licences] == [(REPOSITORY / "LICENSE").read_bytes()]
     folders = [path.parent for path in (REPOSITORY / root).glob("*/py.typed")]
-    kept = {
+    expected = {
         str(path.relative_to(folder.parent))
         for folder in folders
         for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert names == kept
+    assert names == expected
 
 
 @pytest.mark.parametrize("version", [*VERSIONS, WITHOUT_LOCK])
 @pytest.mark.parametrize("dependencies", ["pinned", "newest"])
 def test_the_library_alone(wheels: Wheels, tmp_path: Path, version: str, dependencies: Dependencies) -> None:
     interpreter = wheels.environment(LIBRARY, python=version, dependencies=dependencies)
-    found = run(
+    modules = run(
         interpreter, "-c", THIRD_PARTY.format("from openresponses_bridge import *"), folder=tmp_path
     ).stdout.split()
-    assert set(found) - {"__main__", "__mp_main__"} == {"openresponses_bridge", "msgspec"}
+    assert set(modules) - {"__main__", "__mp_main__"} == {"openresponses_bridge", "msgspec"}
     for title, code in [*blocks("docs/library.md", "python"), *blocks("bridge/README.md", "python")]:
         assert run(interpreter, "-W", "error", "-c", code, folder=tmp_path).stderr == "", title
     assert not program(interpreter).exists()
@@ -86,9 +86,9 @@ def test_a_backend_of_ones_own_loads_nothing_of_the_service(wheels: Wheels, tmp_
     code = (
         "import openresponses_server.backend, sys; print(*sorted({n.partition('.')[0] for n in sys.modules}))"
     )
-    found = set(run(wheels.environment(SERVER), "-W", "error", "-c", code, folder=tmp_path).stdout.split())
-    assert {"openresponses_bridge", "msgspec", "starlette"} <= found
-    assert found.isdisjoint(
+    modules = set(run(wheels.environment(SERVER), "-W", "error", "-c", code, folder=tmp_path).stdout.split())
+    assert {"openresponses_bridge", "msgspec", "starlette"} <= modules
+    assert modules.isdisjoint(
         {"alembic", "click", "httptools", "sqlalchemy", "structlog", "uvicorn", "websockets"}
     )
 
@@ -103,9 +103,9 @@ def test_a_key_without_cryptography_says_what_to_install(wheels: Wheels, tmp_pat
         except LocalError as error:
             print(error)
     """
-    said = run(wheels.environment(LIBRARY), "-c", code, folder=tmp_path).stdout
+    output = run(wheels.environment(LIBRARY), "-c", code, folder=tmp_path).stdout
     install = "pip install 'openresponses-bridge[seal]'"
-    assert said == f"bridge.seal.cryptography: a sealing key needs cryptography: {install}\n"
+    assert output == f"bridge.seal.cryptography: a sealing key needs cryptography: {install}\n"
     assert run(wheels.environment(f"{LIBRARY}[seal]"), "-c", code, folder=tmp_path).stdout == ""
 
 
@@ -157,14 +157,14 @@ def test_the_service(wheels: Wheels, tmp_path: Path, version: str, dependencies:
             address = re.search(r"http://[\d.:]+", process.stdout.readline())
             assert address is not None
             body = {"model": "demo", "input": "Hello", "background": False}
-            asked = urllib.request.Request(
+            request = urllib.request.Request(
                 f"{address[0]}/v1/responses", json.dumps(body).encode(), {"content-type": "application/json"}
             )
-            with urllib.request.urlopen(asked) as answered:
-                made = json.load(answered)
-            with urllib.request.urlopen(f"{address[0]}/v1/responses/{made['id']}") as again:
-                assert json.load(again) == made
-            assert made["status"] == "completed"
+            with urllib.request.urlopen(request) as answered:
+                response = json.load(answered)
+            with urllib.request.urlopen(f"{address[0]}/v1/responses/{response['id']}") as again:
+                assert json.load(again) == response
+            assert response["status"] == "completed"
         finally:
             process.terminate()
             process.wait(60)
@@ -205,8 +205,8 @@ def test_a_checkout_installs_both_with_their_extras_and_all_of_it_is_removed(
         from importlib.metadata import distributions
         print(*(each.name for each in distributions()))
     """
-    found = run(interpreter, "-c", listed, folder=tmp_path).stdout.split()
-    assert {LIBRARY, SERVER, "opentelemetry-api"} <= set(found)
+    names = run(interpreter, "-c", listed, folder=tmp_path).stdout.split()
+    assert {LIBRARY, SERVER, "opentelemetry-api"} <= set(names)
     assert "response.completed" in run(program(interpreter), "demo", folder=tmp_path).stdout
     page = (REPOSITORY / "docs/uninstalling.md").read_text()
     (row,) = [line for line in page.splitlines() if line.startswith("| the Python environment ")]

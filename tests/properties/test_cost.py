@@ -197,10 +197,10 @@ def memory(kind: str, times: int) -> tuple[int, int]:
     try:
         for at in range(times):
             feed(machine, at)
-        kept, peak = tracemalloc.get_traced_memory()
+        current, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    return peak, kept
+    return peak, current
 
 
 @pytest.mark.parametrize("kind", ["text", "reasoning", "tool_call", "custom_call"])
@@ -208,9 +208,9 @@ def test_e12_text_is_kept_once(kind: str) -> None:
     """A buffer has spare room while it grows: in all, less than three times the text."""
     deltas = MANY // 4
     characters = deltas * len(PIECE)
-    peak, kept = memory(kind, deltas)
-    assert kept <= peak < 3 * characters
-    assert kept >= characters
+    peak, current = memory(kind, deltas)
+    assert current <= peak < 3 * characters
+    assert current >= characters
 
 
 def test_e12_events_that_leave_no_text_leave_nothing() -> None:

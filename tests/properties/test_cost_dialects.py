@@ -168,7 +168,7 @@ def test_e12_fields_of_an_upstream_s_own_in_each_frame() -> None:
     inbound.feed(encode({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}))
     inbound.feed(encode({"type": "message_stop"}))
     assert machine.snapshot.native
-    said = machine.snapshot.native["anthropic"]
-    assert said["own_0"] == 0
-    assert len(said) < 1000
-    assert len(said["delta"]) < 1000
+    native = machine.snapshot.native["anthropic"]
+    assert native["own_0"] == 0
+    assert len(native) < 1000
+    assert len(native["delta"]) < 1000

@@ -178,10 +178,10 @@ def test_n4_no_defect_loses_or_doubles_text_or_completes_a_call_that_is_none(
     if not text and not calls:
         return  # an empty answer may end in either way
     assert response.status in ("completed", "incomplete"), response.error
-    found = [item for item in response.output if isinstance(item, FunctionCall)]
+    items = [item for item in response.output if isinstance(item, FunctionCall)]
     assert response.output_text == "".join(text)
-    assert [item.name for item in found] == [call.name for call in calls]
-    for item, call in zip(found, calls, strict=True):
+    assert [item.name for item in items] == [call.name for call in calls]
+    for item, call in zip(items, calls, strict=True):
         if item.status == "completed":
             assert json.loads(item.arguments) == call.value
         else:

@@ -73,9 +73,9 @@ def perform(driven_: Any, data: st.DataObject, token: CancellationToken, lives: 
         for call in action.calls if isinstance(action, RunToolCalls) else ():
             driven_.ran.append(call.id)
             may_die()
-            made = data.draw(st.sampled_from([succeed, failing, None]))
-            if made is not None:
-                driven_.loop.call_ended(call.id, made(call))
+            make = data.draw(st.sampled_from([succeed, failing, None]))
+            if make is not None:
+                driven_.loop.call_ended(call.id, make(call))
     raise AssertionError("the loop does not end")
 
 
@@ -91,7 +91,7 @@ def test_the_loop_ends_runs_each_call_once_and_replays_to_the_same_prompts(
     prompts: list[AskModel] = []
     for lives in (3, 2, 1, 0):
         token = CancellationToken()
-        made = driven(
+        driven_loop = driven(
             entries=list(decode_entries(lines(entries))),
             renderer=renderer,
             tool_call_limit=3,
@@ -99,11 +99,11 @@ def test_the_loop_ends_runs_each_call_once_and_replays_to_the_same_prompts(
             token=token,
         )
         try:
-            result = perform(made, data, token, lives)
+            result = perform(driven_loop, data, token, lives)
         except Stopped:
             result = None
-        entries, ran = made.entries, ran + made.ran
-        prompts += made.prompts
+        entries, ran = driven_loop.entries, ran + driven_loop.ran
+        prompts += driven_loop.prompts
         if result is not None:
             break
     assert result is not None
@@ -120,22 +120,24 @@ def check_journal(result: LoopResult, entries: list[LoopEntry], ran: list[str]) 
     begun = [each for entry in entries if isinstance(entry, CallsBegun) for each in entry.ids]
     assert len({*begun}) == len(begun)
     assert {*ran} <= {*begun}
-    calls = [call.id for made in result.tool_call_rounds for call in made.tool_calls]
+    calls = [call.id for tool_round in result.tool_call_rounds for call in tool_round.tool_calls]
     assert {*result.tool_call_results} <= {*calls}
     if result.end is LoopEnd.DONE:
         assert {*result.tool_call_results} == {*calls}
     view = LoopView()
     for entry in entries:
         view.entry(entry)
-    assert [element["id"] for made in view.as_json()["rounds"] for element in made["elements"]] == calls
+    assert [
+        element["id"] for tool_round in view.as_json()["rounds"] for element in tool_round["elements"]
+    ] == calls
 
 
 def replay(result: LoopResult, entries: list[LoopEntry], renderer: PromptRenderer) -> None:
     """Assert that the prompt of each round follows from the earlier rounds."""
     base = PromptContext(system=["You are a test."], query="Do it", tools=TOOLS)
     rounds = result.tool_call_rounds
-    made = [entry for entry in entries if isinstance(entry, RoundMade)]
-    for index, summary in zip(count(), [None, *(entry.summary for entry in made)], strict=False):
+    journal = [entry for entry in entries if isinstance(entry, RoundMade)]
+    for index, summary in zip(count(), [None, *(entry.summary for entry in journal)], strict=False):
         if index == len(rounds):
             break
         context = replace(

@@ -81,20 +81,20 @@ COUNTERS: list[TokenCounter] = [Characters(), TokenEstimator()]
 @st.composite
 def rounds(draw: Any, name: str) -> tuple[list[ToolCallRound], dict[str, LanguageModelToolResult]]:
     """Rounds with ids that models repeat, and results for most of their calls."""
-    made, results = [], {}
+    result, results = [], {}
     for number in range(draw(st.integers(0, 4))):
         calls = []
         for index in range(draw(st.integers(0, 3))):
             own = f"{name}_{number}_{index}"
-            wanted = draw(st.sampled_from(["", "call_1", "call_2", "call_1_2", own]))
+            call_id = draw(st.sampled_from(["", "call_1", "call_2", "call_1_2", own]))
             calls.append(
-                ToolCall(own, "look", draw(st.sampled_from(["{}", '{"a":"' + "b" * 90 + '"}'])), wanted)
+                ToolCall(own, "look", draw(st.sampled_from(["{}", '{"a":"' + "b" * 90 + '"}'])), call_id)
             )
             if draw(st.integers(0, 9)):
                 results[own] = draw(RESULTS)
         thinking = draw(st.one_of(st.none(), THOUGHTS))
-        made.append(ToolCallRound(prompt=[], response=draw(TEXTS), tool_calls=calls, thinking=thinking))
-    return made, results
+        result.append(ToolCallRound(prompt=[], response=draw(TEXTS), tool_calls=calls, thinking=thinking))
+    return result, results
 
 
 @st.composite
@@ -115,16 +115,18 @@ def attached(draw: Any) -> dict[str, Any]:
 def contexts(draw: Any) -> PromptContext:
     history = []
     for number in range(draw(st.integers(0, 4))):
-        made, results = draw(rounds(f"h{number}"))
-        turn = Turn(query=draw(TEXTS), rounds=made, results=results, response=draw(TEXTS), **draw(attached()))
+        call_rounds, results = draw(rounds(f"h{number}"))
+        turn = Turn(
+            query=draw(TEXTS), rounds=call_rounds, results=results, response=draw(TEXTS), **draw(attached())
+        )
         history.append(turn)
-    made, results = draw(rounds("now"))
+    call_rounds, results = draw(rounds("now"))
     return PromptContext(
         system=draw(st.lists(TEXTS, max_size=3)),
         global_context=GlobalContext(workspace_root=draw(WORDS), notes=draw(st.lists(WORDS, max_size=1))),
         query=draw(SAID),
         history=history,
-        tool_call_rounds=made,
+        tool_call_rounds=call_rounds,
         tool_call_results=results,
         tools=draw(st.sampled_from([[], [EDIT_FILE]])),
         **draw(attached()),
@@ -218,13 +220,13 @@ def calls_of(messages: list[ChatMessage]) -> list[str]:
 @given(contexts(), st.integers(300, 5000))
 def test_what_stays_of_a_conversation_is_its_end(context: PromptContext, most: int) -> None:
     try:
-        kept = PromptRenderer(Characters(), max_prompt_tokens=most).render(context).messages
+        messages = PromptRenderer(Characters(), max_prompt_tokens=most).render(context).messages
     except PromptBudgetError:
         return
     every = PromptRenderer(Characters()).render(context).messages
-    assert calls_of(kept) == calls_of(every)[len(calls_of(every)) - len(calls_of(kept)) :]
-    (said, all_said) = ([each for each in some if each.role == "assistant"] for some in (kept, every))
-    assert said == all_said[len(all_said) - len(said) :]
+    assert calls_of(messages) == calls_of(every)[len(calls_of(every)) - len(calls_of(messages)) :]
+    (answers, all_said) = ([each for each in some if each.role == "assistant"] for some in (messages, every))
+    assert answers == all_said[len(all_said) - len(answers) :]
 
 
 def in_blocks(body: dict[str, Any]) -> dict[str, Any]:
@@ -263,10 +265,10 @@ def test_a_summary_by_a_model_takes_the_place_of_what_was_asked_for(
     context: PromptContext, most: int
 ) -> None:
     renderer = PromptRenderer(Characters(), max_prompt_tokens=most)
-    asked: list[SummaryRequest] = []
+    requests: list[SummaryRequest] = []
 
     def kept(request: SummaryRequest) -> str:
-        asked.append(request)
+        requests.append(request)
         return "s"
 
     try:
@@ -274,7 +276,7 @@ def test_a_summary_by_a_model_takes_the_place_of_what_was_asked_for(
         PromptRenderer(Characters(), max_prompt_tokens=most, summarizer=kept).render(context)
     except PromptBudgetError:
         return
-    assert asked == ([] if request is None else [request])
+    assert requests == ([] if request is None else [request])
 
 
 # ── messages from other sources ────────────────────────────────────────────────────────────────────────

@@ -15,10 +15,10 @@ from tests.support.scale import FACTOR
 @settings(max_examples=100 * FACTOR)
 def test_a_stream_that_is_sent_on_says_the_same(stream: RandomStream) -> None:
     """The streams are sent on over the same wire, and are valid."""
-    made, validator = machine(stream.wire), StreamValidator(stream.wire)
-    inbound = responses.Inbound(made)
+    state, validator = machine(stream.wire), StreamValidator(stream.wire)
+    inbound = responses.Inbound(state)
     frames = (decoder := SSEDecoder()).feed(stream.body) + decoder.close()
     for event in [event for frame in frames for event in inbound.feed(frame.data)] + inbound.close():
         validator.feed(event)
     assert [str(each) for each in validator.close() or validator.violations] == []
-    assert differences(stream.expected, report_of("random", plain(made.snapshot))) == []
+    assert differences(stream.expected, report_of("random", plain(state.snapshot))) == []

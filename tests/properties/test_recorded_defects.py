@@ -37,26 +37,26 @@ def parsed(frames: list[Frame]) -> list[Any]:
 
 
 def again_in_chat(chunks: list[Any]) -> Iterator[tuple[int, bytes]]:
-    given: dict[int, str] = {}
+    by_index: dict[int, str] = {}
     for at, each in enumerate(chunks):
         choice = (each.get("choices") or [{}])[0]
         for part in (choice.get("delta") or {}).get("tool_calls") or ():
             pieces = part.get("function", {}).get("arguments") or ""
-            given[part.get("index", 0)] = given.get(part.get("index", 0), "") + pieces
+            by_index[part.get("index", 0)] = by_index.get(part.get("index", 0), "") + pieces
         if choice.get("finish_reason"):
-            for index, arguments in given.items():
+            for index, arguments in by_index.items():
                 yield at, chat.calls(chat.part(arguments, index=index))
             return
 
 
 def again_in_messages(events: list[Any]) -> Iterator[tuple[int, bytes]]:
-    given: dict[int, str] = {}
+    by_index: dict[int, str] = {}
     for at, each in enumerate(events):
         delta = each.get("delta") or {}
         if delta.get("type") == "input_json_delta":
-            given[each["index"]] = given.get(each["index"], "") + delta["partial_json"]
-        elif each.get("type") == "content_block_stop" and given.get(each["index"]):
-            delta = {"type": "input_json_delta", "partial_json": given[each["index"]]}
+            by_index[each["index"]] = by_index.get(each["index"], "") + delta["partial_json"]
+        elif each.get("type") == "content_block_stop" and by_index.get(each["index"]):
+            delta = {"type": "input_json_delta", "partial_json": by_index[each["index"]]}
             yield at, anthropic.frame("content_block_delta", index=each["index"], delta=delta)
 
 
@@ -142,8 +142,8 @@ def test_n4_noise_within_a_recorded_stream_changes_nothing(name: str, path: Path
     clean = said(answer(dialect, frames))
     for what, noise in dialect.noise.items():
         for at in places(len(frames)):
-            found = said(answer(dialect, [*frames[:at], noise, *frames[at:]]))
-            assert found == clean, (what, at)
+            noisy = said(answer(dialect, [*frames[:at], noise, *frames[at:]]))
+            assert noisy == clean, (what, at)
 
 
 @pytest.mark.untraced

@@ -34,11 +34,11 @@ async def main(rounds: int) -> None:
         for bench in benches.values():
             bench.upstream.whole = b"".join([chunk(content="Hello."), chunk("stop"), DONE])
             await cpu_of(bench)
-        found: dict[str, list[float]] = {name: [] for name in benches}
+        timings: dict[str, list[float]] = {name: [] for name in benches}
         for _ in range(rounds):
             for name, bench in benches.items():
-                found[name].append(await cpu_of(bench))
-    for name, times in found.items():
+                timings[name].append(await cpu_of(bench))
+    for name, times in timings.items():
         times.sort()
         print(f"{name}: best {times[0]:.0f} µs, median {times[len(times) // 2]:.0f} µs")
 

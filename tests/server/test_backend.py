@@ -575,11 +575,11 @@ def test_a_client_that_reads_nothing_holds_back_a_model_that_never_waits() -> No
 
     with serving_app(Starlette(routes=[Route("/", endpoint(model), methods=["POST"])])) as base:
         with opened(base, "POST", "/", STREAMED):
-            held = -1
-            while held != yielded:
-                held = yielded
+            previous = -1
+            while previous != yielded:
+                previous = yielded
                 time.sleep(0.3)
-        assert 0 < held < 20_000, "no more than what buffers on the way take"
+        assert 0 < previous < 20_000, "no more than what buffers on the way take"
 
 
 def test_it_brings_nothing_of_the_service_with_it() -> None:

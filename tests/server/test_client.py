@@ -36,8 +36,8 @@ def scripted() -> Iterator[ScriptedUpstream]:
 
 def run(base: str, work: Callable[[OpenResponsesClient], Awaitable[T]], **options: Any) -> T:
     async def main() -> T:
-        given = {"timeouts": PATIENT, "retries": SWIFT, **options}
-        async with OpenResponsesClient(base, KEY, **given) as client:
+        arguments = {"timeouts": PATIENT, "retries": SWIFT, **options}
+        async with OpenResponsesClient(base, KEY, **arguments) as client:
             return await work(client)
 
     return asyncio.run(main())

@@ -38,9 +38,9 @@ def mode(path: Path) -> int:
 @pytest.mark.parametrize("first", FIRST)
 def test_whatever_makes_it_makes_it_for_this_user_alone(first: str, tmp_path: Path) -> None:
     FIRST[first]()
-    made = [each for each in (tmp_path / "home").rglob("*") if each.is_dir()]
-    assert data_folder() in made
-    assert {each: mode(each) for each in made if mode(each) != 0o700} == {}
+    folders = [each for each in (tmp_path / "home").rglob("*") if each.is_dir()]
+    assert data_folder() in folders
+    assert {each: mode(each) for each in folders if mode(each) != 0o700} == {}
 
 
 @pytest.mark.parametrize("first", FIRST)

@@ -124,9 +124,9 @@ def test_chat_errors_are_the_sdk_s_own_kinds(chat: sdks.openai.OpenAI, upstream:
 def test_chat_failure_in_the_stream(chat: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
     upstream.scripts["chat-cut"] = Script(scripts.piece("chat"))
     stream = chat.chat.completions.create(model="chat-cut", messages=HELLO, stream=True)
-    said: list[str] = []
+    pieces: list[str] = []
     with pytest.raises(sdks.openai.APIError):
-        said.extend(chunk.choices[0].delta.content or "" for chunk in stream)
+        pieces.extend(chunk.choices[0].delta.content or "" for chunk in stream)
 
 
 def test_messages_over_the_demo_model(claude_demo: sdks.anthropic.Anthropic) -> None:
@@ -164,10 +164,10 @@ def test_messages_tools_over_each_dialect(
 ) -> None:
     model = f"{dialect}-tools"
     upstream.scripts[model] = Script(scripts.call(dialect, *CALLS))
-    asked: Any = {"model": model, "max_tokens": 100, "messages": WEATHER, "tools": [MESSAGES_TOOL]}
-    with claude.messages.stream(**asked) as stream:
+    options: Any = {"model": model, "max_tokens": 100, "messages": WEATHER, "tools": [MESSAGES_TOOL]}
+    with claude.messages.stream(**options) as stream:
         streamed = stream.get_final_message()
-    whole = claude.messages.create(**asked)
+    whole = claude.messages.create(**options)
     for answer in (streamed, whole):
         assert answer.stop_reason == "tool_use"
         shown = [(each.name, each.input) for each in answer.content if each.type == "tool_use"]
@@ -197,12 +197,12 @@ def test_case_30_signed_thinking_comes_back_to_its_upstream_byte_exact(
         *made.stop(),
     ]
     upstream.scripts["anthropic-thinks"] = Script(scripts.named(*frames))
-    asked: Any = {"model": "anthropic-thinks", "max_tokens": 3000}
+    options: Any = {"model": "anthropic-thinks", "max_tokens": 3000}
     thinking: Any = {"type": "enabled", "budget_tokens": 1024}
-    first = claude.messages.create(**asked, messages=HELLO, thinking=thinking)
+    first = claude.messages.create(**options, messages=HELLO, thinking=thinking)
     assert [block.type for block in first.content] == ["thinking", "text"]
     history: Any = [*HELLO, {"role": "assistant", "content": first.content}, *HELLO]
-    claude.messages.create(**asked, messages=history, thinking=thinking)
+    claude.messages.create(**options, messages=history, thinking=thinking)
     (sent,) = [
         block
         for message in upstream.last("anthropic-thinks").body["messages"]

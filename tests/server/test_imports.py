@@ -88,17 +88,17 @@ for number, command in enumerate(commands):
 
 
 def test_help_loads_what_parses_flags_and_nothing_else(tmp_path: Path) -> None:
-    asked = [path for path, _ in commands()]
-    program = [sys.executable, "-c", _ALL_HELP, str(tmp_path), *asked]
+    paths = [path for path, _ in commands()]
+    program = [sys.executable, "-c", _ALL_HELP, str(tmp_path), *paths]
     done = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(asked) > 40
-    for number, command in enumerate(asked):
-        found = set((tmp_path / str(number)).read_text().split())
+    assert len(paths) > 40
+    for number, command in enumerate(paths):
+        imported = set((tmp_path / str(number)).read_text().split())
         unused = {*HEAVY, "asyncio", "difflib", "msgspec", "ssl", "tempfile", "tomllib"}
-        assert found & unused == set(), command
-        assert "click" in found
-        own = {name for name in found if name.partition(".")[0] == "openresponses_bridge"}
+        assert imported & unused == set(), command
+        assert "click" in imported
+        own = {name for name in imported if name.partition(".")[0] == "openresponses_bridge"}
         assert own <= PARSING, f"{command}: {own - PARSING}"
 
 
@@ -171,7 +171,7 @@ def test_the_service_and_the_doctor_load_what_their_settings_need(tmp_path: Path
         for number, name in enumerate(codes)
     }
     packages = {"alembic", "cryptography", "sqlalchemy"}
-    assert {name: found & packages for name, found in loaded.items()} == {
+    assert {name: imported & packages for name, imported in loaded.items()} == {
         "without a database": set(),
         "an upstream": set(),
         "a new database": {"sqlalchemy"},

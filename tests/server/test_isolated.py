@@ -51,8 +51,8 @@ def filled(tmp_path: Path) -> Iterator[Path]:
 
 def environment(folder: Path) -> dict[str, str]:
     """That of a user with a data folder of their own, and without variables for Python."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**kept, "XDG_DATA_HOME": str(folder.parent / "data"), "NO_COLOR": "1"}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**inherited, "XDG_DATA_HOME": str(folder.parent / "data"), "NO_COLOR": "1"}
 
 
 def run(folder: Path, *words: str, code: int = 0, stdin: str = "") -> str:
@@ -125,9 +125,9 @@ def test_serve_and_its_workers(filled: Path, config: str, workers: str) -> None:
         assert respond(base, model=MODEL, text=with_pattern("^[a-z ]*$")).status == 200
         assert respond(base, model=MODEL, text=with_pattern("[")).status == 400  # a schema worker said so
         assert respond(base, model=MODEL, stream=True).status == 200
-        said = [{"role": "user", "content": "Hello"}]
+        messages = [{"role": "user", "content": "Hello"}]
         for path in ("/v1/chat/completions", "/v1/messages", "/vscode/v1/chat"):
-            body = {"model": MODEL, "max_tokens": 9, "messages": said}
+            body = {"model": MODEL, "max_tokens": 9, "messages": messages}
             assert call(base, "POST", path, body).status == 200, path
         for path in ("/v1/usage", "/metrics", "/inspector/index.html", "/openapi.json"):
             assert call(base, "GET", path).status == 200, path
@@ -312,7 +312,7 @@ def run_all(
     results.mkdir()
     program = results / "run_all.py"
     program.write_text(_RUN_ALL)
-    asked = [([server if word == "SERVER" else word for word in words], code) for words, code in commands]
+    runs = [([server if word == "SERVER" else word for word in words], code) for words, code in commands]
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -320,7 +320,7 @@ def run_all(
             [sys.executable, str(program), str(results)],
             cwd=folder,
             env=environment(folder),
-            input=json.dumps([words for words, _ in asked]),
+            input=json.dumps([words for words, _ in runs]),
             stdout=writing,
             text=True,
             check=True,
@@ -334,9 +334,9 @@ def run_all(
             int((results / f"{number}.code").read_text()),
             (results / f"{number}.errors").read_text(),
         )
-        for number, (words, expected) in enumerate(asked * 2)
+        for number, (words, expected) in enumerate(runs * 2)
     ]
-    return ended[: len(asked)], ended[len(asked) :]
+    return ended[: len(runs)], ended[len(runs) :]
 
 
 def test_commands_import_nothing_and_a_closed_pipe_ends_them_quietly(

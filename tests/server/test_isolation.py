@@ -104,8 +104,8 @@ def again(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_another_key_s_response_is_not_found(shared: str, scripted: ScriptedUpstream) -> None:
-    made = respond(shared, ALICE, model="chat-m").json["id"]
-    path = f"/v1/responses/{made}"
+    response_id = respond(shared, ALICE, model="chat-m").json["id"]
+    path = f"/v1/responses/{response_id}"
     for method, below in (
         ("GET", ""),
         ("GET", "?stream=true&starting_after=0"),
@@ -114,7 +114,7 @@ def test_another_key_s_response_is_not_found(shared: str, scripted: ScriptedUpst
         ("DELETE", ""),
     ):
         assert call(shared, method, path + below, headers=BOB).status == 404, below
-    assert respond(shared, BOB, model="chat-m", previous_response_id=made).status == 400
+    assert respond(shared, BOB, model="chat-m", previous_response_id=response_id).status == 400
     item = call(shared, "GET", path, headers=ALICE).json["output"][0]["id"]
     referred = respond(shared, BOB, model="chat-m", input=[{"type": "item_reference", "id": item}])
     assert (referred.status, referred.error["code"]) == (400, "item_not_found")
@@ -122,8 +122,8 @@ def test_another_key_s_response_is_not_found(shared: str, scripted: ScriptedUpst
 
 
 def test_another_key_s_compaction_can_t_be_unsealed(shared: str, scripted: ScriptedUpstream) -> None:
-    asked = {"model": "chat-m", "input": [{"role": "user", "content": "My password is hunter2."}]}
-    window = call(shared, "POST", "/v1/responses/compact", asked, ALICE).json
+    body = {"model": "chat-m", "input": [{"role": "user", "content": "My password is hunter2."}]}
+    window = call(shared, "POST", "/v1/responses/compact", body, ALICE).json
     sealed = [item for item in window["output"] if item["type"] == "compaction"]
     assert respond(shared, ALICE, model="chat-m", input=again(sealed)).status == 200
     for headers, path in ((BOB, "/v1/responses"), (BOB, "/v1/responses/input_tokens")):
@@ -142,10 +142,10 @@ def test_another_key_s_compaction_can_t_be_unsealed(shared: str, scripted: Scrip
 
 @pytest.mark.parametrize("model", ["anthropic-m", "chat-down"], ids=["first", "failover"])
 def test_thinking_opens_for_its_own_key_alone(shared: str, scripted: ScriptedUpstream, model: str) -> None:
-    made = respond(shared, ALICE, model=model)
-    sealed = reasoning_of(made)
+    response = respond(shared, ALICE, model=model)
+    sealed = reasoning_of(response)
     assert len(sealed) == 2
-    assert respond(shared, ALICE, model="anthropic-m", input=again(made.json["output"])).status == 200
+    assert respond(shared, ALICE, model="anthropic-m", input=again(response.json["output"])).status == 200
     messages = scripted.last("anthropic-m").body["messages"]
     back = [part for message in messages for part in message["content"]]
     assert {"type": "thinking", "thinking": "Hm.", "signature": SIGNATURE} in back
@@ -162,30 +162,30 @@ def test_thinking_of_the_messages_surface_goes_to_its_own_key_alone(
     shared: str, scripted: ScriptedUpstream
 ) -> None:
     """What another upstream keeps opaque is sealed into Anthropic's signature; here it is what was sealed."""
-    asked = {"model": "anthropic-m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
-    whole = call(shared, "POST", "/v1/messages", asked, ALICE).json
+    body = {"model": "anthropic-m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    whole = call(shared, "POST", "/v1/messages", body, ALICE).json
     assert [each["type"] for each in whole["content"]] == ["thinking", "redacted_thinking", "text"]
     assert whole["content"][0]["signature"] == SIGNATURE
     turn = {"role": "assistant", "content": whole["content"]}
-    more = asked | {"messages": [*asked["messages"], turn, {"role": "user", "content": "And?"}]}
+    more = body | {"messages": [*body["messages"], turn, {"role": "user", "content": "And?"}]}
     assert call(shared, "POST", "/v1/messages", more, ALICE).status == 200
     assert scripted.last("anthropic-m").body["messages"][1]["content"][0]["signature"] == SIGNATURE
 
 
 def test_a_websocket_seals_for_the_key_of_its_handshake(shared: str, scripted: ScriptedUpstream) -> None:
     with opened_socket(shared, ALICE) as alice, opened_socket(shared, BOB) as bob:
-        made = alice.turn(model="anthropic-m", input="Hi").final
-        sealed = [item for item in made["output"] if item["type"] == "reasoning"]
+        response = alice.turn(model="anthropic-m", input="Hi").final
+        sealed = [item for item in response["output"] if item["type"] == "reasoning"]
         assert alice.turn(model="anthropic-m", input=again(sealed)).final["status"] == "completed"
         assert bob.turn(model="anthropic-m", input=again(sealed)).final["status"] == "completed"
         assert SIGNATURE not in json.dumps(scripted.last("anthropic-m").body)
-        sent = bob.turn(model="chat-m", input="x", previous_response_id=made["id"]).error
+        sent = bob.turn(model="chat-m", input="x", previous_response_id=response["id"]).error
         assert sent["error"]["code"] == "previous_response_not_found"
 
 
 def test_a_run_in_the_background_seals_for_its_owner(shared: str, scripted: ScriptedUpstream) -> None:
-    made = respond(shared, ALICE, model="anthropic-m", background=True).json
-    path = f"/v1/responses/{made['id']}"
+    response = respond(shared, ALICE, model="anthropic-m", background=True).json
+    path = f"/v1/responses/{response['id']}"
     while (reply := call(shared, "GET", path, headers=ALICE)).json["status"] in ("queued", "in_progress"):
         pass
     sealed = reasoning_of(reply)
@@ -198,15 +198,15 @@ def test_a_run_in_the_background_seals_for_its_owner(shared: str, scripted: Scri
 async def made_by_another_worker(app: Starlette) -> StoredResponse:
     """The record that another worker stores of a queued run of Alice's."""
     service: Service = app.state.service
-    asked = decode_request(b'{"model": "m", "input": "Hi", "background": true}')
+    request = decode_request(b'{"model": "m", "input": "Hi", "background": true}')
     async with app.router.lifespan_context(app):
-        run = RunAssembly(await prepare(Received(asked, {}, "req_1", "alice"), service), service).run()
-        made = run.translation.response_id
+        run = RunAssembly(await prepare(Received(request, {}, "req_1", "alice"), service), service).run()
+        response_id = run.translation.response_id
         assert run.persistence is not None
         await run.persistence.queue(for_anybody=True)
-        await claim(service, made)
+        await claim(service, response_id)
         while (
-            record := await service.store.get(made, "alice")
+            record := await service.store.get(response_id, "alice")
         ) is None or record.response.status != "completed":
             await anyio.sleep(0.02)
     return record
@@ -248,8 +248,8 @@ async def test_a_run_that_another_worker_takes_works_in_its_owner_s_turn(
     (tmp_path / "tools.py").write_text(OWNERS)
     steps = [tool_call(0, "{}", "owner", "call_1"), chunk("tool_calls"), DONE]
     upstream.scripts["m"] = [Script(steps), Script(text("Well."))]
-    given = FunctionSettings(module=str(tmp_path / "tools.py"))
-    app = create_app(Settings(upstreams=[UpstreamSettings(url=upstream.url)], functions=[given]))
+    function = FunctionSettings(module=str(tmp_path / "tools.py"))
+    app = create_app(Settings(upstreams=[UpstreamSettings(url=upstream.url)], functions=[function]))
     record = await made_by_another_worker(app)
     assert OWNER.get() == ""
     assert encode(record.response.output[0]).count(b"owner: alice") == 1
@@ -260,9 +260,11 @@ def test_with_pass_through_nobody_is_an_owner_too(upstream: ScriptedUpstream) ->
     with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url, pass_through=True)])) as base:
         hers, nobodys = (respond(base, headers, model="m").json["id"] for headers in (ALICE, NO_KEY))
         seen = {
-            (whose, made == hers): call(base, "GET", f"/v1/responses/{made}", headers=headers).status
+            (whose, response_id == hers): call(
+                base, "GET", f"/v1/responses/{response_id}", headers=headers
+            ).status
             for whose, headers in (("alice", ALICE), ("bob", BOB), ("nobody", NO_KEY))
-            for made in (hers, nobodys)
+            for response_id in (hers, nobodys)
         }
     assert {case for case, status in seen.items() if status == 200} == {("alice", True), ("nobody", False)}
 

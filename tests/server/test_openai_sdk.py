@@ -165,7 +165,7 @@ def test_tools_over_a_chat_upstream(over_chat: sdks.openai.OpenAI, upstream: Scr
 def test_images_over_a_chat_upstream(over_chat: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
     upstream.scripts["gpt-seeing"] = Script(text("A dot."))
     url = "data:image/png;base64,iVBORw0KGgo="
-    asked: Any = [
+    prompt: Any = [
         {
             "role": "user",
             "content": [
@@ -174,7 +174,7 @@ def test_images_over_a_chat_upstream(over_chat: sdks.openai.OpenAI, upstream: Sc
             ],
         }
     ]
-    assert over_chat.responses.create(model="gpt-seeing", input=asked).output_text == "A dot."
+    assert over_chat.responses.create(model="gpt-seeing", input=prompt).output_text == "A dot."
     sent = next(each.body for each in upstream.received if each.body["model"] == "gpt-seeing")
     assert sent["messages"][0]["content"][1] == {
         "type": "image_url",

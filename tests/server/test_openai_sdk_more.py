@@ -70,8 +70,11 @@ async def test_websocket_of_the_asynchronous_client(demo: str) -> None:
 
 
 def test_compact_and_go_on(client: sdks.openai.OpenAI) -> None:
-    said: Any = [{"role": "user", "content": "My name is Ada"}, {"role": "assistant", "content": "Hello Ada"}]
-    compacted = client.responses.compact(model="demo", input=said)
+    history: Any = [
+        {"role": "user", "content": "My name is Ada"},
+        {"role": "assistant", "content": "Hello Ada"},
+    ]
+    compacted = client.responses.compact(model="demo", input=history)
     assert [item.type for item in compacted.output] == ["message", "compaction"]
     assert compacted.usage.total_tokens > 0
     # The SDK's type of a window has no text of a user, which OpenAI's windows have: it warns.
@@ -86,8 +89,8 @@ def test_compact_and_go_on(client: sdks.openai.OpenAI) -> None:
 
 
 def test_input_items(client: sdks.openai.OpenAI) -> None:
-    said: Any = [{"role": "user", "content": str(number)} for number in range(25)]
-    response = client.responses.create(model="demo", input=said)
+    messages: Any = [{"role": "user", "content": str(number)} for number in range(25)]
+    response = client.responses.create(model="demo", input=messages)
     items: list[Any] = list(client.responses.input_items.list(response.id, order="asc"))
     assert [item.content[0].text for item in items] == [str(number) for number in range(25)]
 
@@ -114,37 +117,42 @@ def test_cancel(client: sdks.openai.OpenAI) -> None:
 def test_compaction_by_threshold_is_streamed_and_sent_back(client: sdks.openai.OpenAI) -> None:
     compact: Any = [{"type": "compaction", "compact_threshold": 1000}]
     talk: Any = [{"role": "user", "content": "A word. " * 900}, {"role": "assistant", "content": "Yes."}]
-    asked: Any = [*talk, {"role": "user", "content": "Which?"}]
-    with client.responses.stream(model="demo", input=asked, context_management=compact) as streamed:
+    history: Any = [*talk, {"role": "user", "content": "Which?"}]
+    with client.responses.stream(model="demo", input=history, context_management=compact) as streamed:
         events = [event.type for event in streamed]
         final = streamed.get_final_response()
     assert "response.compaction.compacting" in events
     assert [item.type for item in final.output] == ["compaction", "message"]
     output: Any = [item.to_dict() for item in final.output]
-    again = client.responses.create(model="demo", input=[*asked, *output, *asked[-1:]])
+    again = client.responses.create(model="demo", input=[*history, *output, *history[-1:]])
     assert again.status == "completed"
 
 
 def test_conversations(client: sdks.openai.OpenAI) -> None:
-    kept = client.conversations
+    conversations = client.conversations
     begun: Any = [{"role": "user", "content": "My name is Ada"}]
-    made = kept.create(items=begun, metadata={"topic": "names"})
-    assert kept.retrieve(made.id) == made
-    assert kept.update(made.id, metadata={"topic": "other"}).metadata == {"topic": "other"}
-    answer = client.responses.create(model="demo", input="Who am I?", conversation=made.id)
+    conversation = conversations.create(items=begun, metadata={"topic": "names"})
+    assert conversations.retrieve(conversation.id) == conversation
+    assert conversations.update(conversation.id, metadata={"topic": "other"}).metadata == {"topic": "other"}
+    answer = client.responses.create(model="demo", input="Who am I?", conversation=conversation.id)
     assert answer.conversation is not None
-    assert answer.conversation.id == made.id
-    with client.responses.stream(model="demo", input="Sure?", conversation={"id": made.id}) as streamed:
+    assert answer.conversation.id == conversation.id
+    with client.responses.stream(
+        model="demo", input="Sure?", conversation={"id": conversation.id}
+    ) as streamed:
         assert streamed.get_final_response().status == "completed"
     more: Any = [{"role": "user", "content": str(number)} for number in range(40)]
-    added = kept.items.create(made.id, items=more, include=["message.output_text.logprobs"])
+    added = conversations.items.create(conversation.id, items=more, include=["message.output_text.logprobs"])
     assert len(added.data) == 40
-    found: list[Any] = list(kept.items.list(made.id, order="asc", limit=20))
-    said = [item.content[0].text for item in found]
-    assert said[:2] + said[5:] == ["My name is Ada", "Who am I?", *map(str, range(40))]
-    assert kept.items.retrieve(found[2].id, conversation_id=made.id).to_dict() == found[2].to_dict()
-    assert kept.items.delete(found[0].id, conversation_id=made.id).id == made.id
-    gone = kept.delete(made.id)
-    assert (gone.id, gone.object, gone.deleted) == (made.id, "conversation.deleted", True)
+    items: list[Any] = list(conversations.items.list(conversation.id, order="asc", limit=20))
+    texts = [item.content[0].text for item in items]
+    assert texts[:2] + texts[5:] == ["My name is Ada", "Who am I?", *map(str, range(40))]
+    assert (
+        conversations.items.retrieve(items[2].id, conversation_id=conversation.id).to_dict()
+        == items[2].to_dict()
+    )
+    assert conversations.items.delete(items[0].id, conversation_id=conversation.id).id == conversation.id
+    gone = conversations.delete(conversation.id)
+    assert (gone.id, gone.object, gone.deleted) == (conversation.id, "conversation.deleted", True)
     with pytest.raises(sdks.openai.NotFoundError):
-        kept.retrieve(made.id)
+        conversations.retrieve(conversation.id)

@@ -26,8 +26,8 @@ from openresponses_server.processes import (
 def test_lines_are_the_same_however_they_were_cut_up(size: int) -> None:
     data = b'{"a": 1}\n\n  {"b": 2}\r\n' + b"x" * 21 + b"\n{}\n" + b"y" * 20 + b"\nrest"
     lines = LineSplitter(20)
-    found = [line for at in range(0, len(data), size) for line in lines.feed(data[at : at + size])]
-    assert found == [b'{"a": 1}', b'{"b": 2}', OversizedLine(b"x" * 21, b"x" * 21), b"{}", b"y" * 20]
+    output = [line for at in range(0, len(data), size) for line in lines.feed(data[at : at + size])]
+    assert output == [b'{"a": 1}', b'{"b": 2}', OversizedLine(b"x" * 21, b"x" * 21), b"{}", b"y" * 20]
 
 
 @pytest.mark.parametrize("size", [1000, 4096, 100_000])
@@ -35,8 +35,8 @@ def test_s8_of_a_line_that_is_too_long_the_ends_are_kept(size: int) -> None:
     line = b"a" * 512 + b"x" * 50_000 + b"b" * 512
     data = line + b"\nnext\n"
     lines = LineSplitter(4096)
-    found = [line for at in range(0, len(data), size) for line in lines.feed(data[at : at + size])]
-    assert found == [OversizedLine(b"a" * 512, b"b" * 512), b"next"]
+    output = [line for at in range(0, len(data), size) for line in lines.feed(data[at : at + size])]
+    assert output == [OversizedLine(b"a" * 512, b"b" * 512), b"next"]
 
 
 def test_s8_the_end_of_a_line_is_not_waited_for_without_end() -> None:

@@ -76,13 +76,13 @@ def test_e1_the_whole_answer_equals_the_streamed_one(demo: str, request_: dict[s
 
 
 def test_tools_are_called_and_their_results_used(demo: str) -> None:
-    asked = {"role": "user", "content": "What's the weather in San Francisco?"}
-    first = stream(demo, model="demo", input=[asked], tools=[WEATHER], tool_choice="required").final
+    question = {"role": "user", "content": "What's the weather in San Francisco?"}
+    first = stream(demo, model="demo", input=[question], tools=[WEATHER], tool_choice="required").final
     (call_,) = first["output"]
     assert (call_["type"], call_["name"]) == ("function_call", "get_weather")
     assert json.loads(call_["arguments"]) == {"location": "San Francisco", "unit": "c"}
     result = {"type": "function_call_output", "call_id": call_["call_id"], "output": "18 degrees"}
-    second = stream(demo, model="demo", input=[asked, call_, result], tools=[WEATHER]).final
+    second = stream(demo, model="demo", input=[question, call_, result], tools=[WEATHER]).final
     assert output_text(second) == "The tool answered: 18 degrees"
 
 

@@ -36,8 +36,8 @@ AUTHORIZED = {"authorization": f"Bearer {CLIENT_KEY}"}
 def echoing(received: Received) -> Script:
     """An upstream whose errors repeat what it was sent: at once or, for `late`, in the stream."""
     headers, body = received.headers, received.body
-    said = f"No: {headers['authorization']}, {headers['x-team']}, {json.dumps(body.get('tools'))}"
-    error = {"type": "invalid_request_error", "code": "invalid_prompt", "message": said}
+    message = f"No: {headers['authorization']}, {headers['x-team']}, {json.dumps(body.get('tools'))}"
+    error = {"type": "invalid_request_error", "code": "invalid_prompt", "message": message}
     if body["model"] == "late":
         started = {
             "id": "resp_1",
@@ -124,14 +124,14 @@ def test_secrets_of_a_session_are_nowhere(
     assert {Path(name).parts[0] for name in files_in(tmp_path)} >= {"recordings", "traces"}
     assert b"Turn 3." in shown["the export"]
     assert b"[key]" in shown["POST /v1/responses soon"]
-    found = {where: seen for where, data in shown.items() if (seen := found_in(data))}
-    assert found == {}
+    leaks = {where: seen for where, data in shown.items() if (seen := found_in(data))}
+    assert leaks == {}
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
     """The files of a folder: the store and its log of writes, traces, recordings, the process's log."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def found_in(data: bytes) -> list[str]:
@@ -147,23 +147,25 @@ def said_of(base: str, sessions: list[SessionClient]) -> dict[str, bytes]:
         shown[f"{method} {path} {body and body['model']}"] = reply.body
         return reply
 
-    asked = {"input": "Turn 1.", "tools": TOOLS}
+    request = {"input": "Turn 1.", "tools": TOOLS}
     for model in ("soon", "denied", "late", MODELS["openai"], MODELS["qwen"]):
         for streamed in (True, False):
-            reply = ask("POST", "/v1/responses", asked | {"model": model, "stream": streamed})
+            reply = ask("POST", "/v1/responses", request | {"model": model, "stream": streamed})
             expected = {"soon": 400, "denied": 400, "late": 200 if streamed else 400}.get(model, 200)
             assert reply.status == expected, (model, streamed, reply.body)
-        ask("POST", "/inspector/v1/responses", asked | {"model": model})
-        ask("POST", "/inspector/v1/context", asked | {"model": model})
-        ask("POST", "/v1/responses/input_tokens", asked | {"model": model})
+        ask("POST", "/inspector/v1/responses", request | {"model": model})
+        ask("POST", "/inspector/v1/context", request | {"model": model})
+        ask("POST", "/v1/responses/input_tokens", request | {"model": model})
     messages = {"max_tokens": 9000, "messages": [{"role": "user", "content": "Turn 1."}], "stream": True}
     chat = {"messages": [{"role": "user", "content": "Turn 1."}], "tools": TOOLS, "stream": True}
     for model in ("soon", "denied", "late", *MODELS.values()):
         ask("POST", "/v1/messages", messages | {"model": model})
         ask("POST", "/v1/chat/completions", chat | {"model": model})
-    kept = [response for each in sessions[2:] for response in each.responses[-2:]]
-    kept.append(ask("POST", "/v1/responses", asked | {"model": "late", "background": True}).json["id"])
-    for response in kept:
+    response_ids = [response for each in sessions[2:] for response in each.responses[-2:]]
+    response_ids.append(
+        ask("POST", "/v1/responses", request | {"model": "late", "background": True}).json["id"]
+    )
+    for response in response_ids:
         for rest in ("", "?stream=true", "/input_items", "/trace"):
             ask("GET", f"/v1/responses/{response}{rest}")
         ask("GET", f"/inspector/v1/responses/{response}")
@@ -173,11 +175,11 @@ def said_of(base: str, sessions: list[SessionClient]) -> dict[str, bytes]:
     assert ask("GET", "/metrics", key=OPERATOR_KEY).status == 200
     with connect(f"{base.replace('http', 'ws', 1)}/v1/responses", additional_headers=AUTHORIZED) as socket:
         for model in ("soon", "denied", "late", MODELS["openai"]):
-            socket.send(json.dumps({"type": "response.create", **asked, "model": model}))
-            said = [socket.recv()]
-            while json.loads(said[-1])["type"] not in ENDS:
-                said.append(socket.recv())
-            shown[f"WebSocket {model}"] = "".join(map(str, said)).encode()
+            socket.send(json.dumps({"type": "response.create", **request, "model": model}))
+            frames = [socket.recv()]
+            while json.loads(frames[-1])["type"] not in ENDS:
+                frames.append(socket.recv())
+            shown[f"WebSocket {model}"] = "".join(map(str, frames)).encode()
     return shown
 
 
@@ -188,7 +190,7 @@ def exported(store: str, folder: Path) -> dict[str, bytes]:
     """What the store holds, as an export and, of PostgreSQL, as the rows of its tables."""
     done = CliRunner().invoke(main, ["db", "export", "--store", store, str(folder / "export.jsonl")])
     assert done.exit_code == 0, done.output
-    found = {"the export": (folder / "export.jsonl").read_bytes()}
+    contents = {"the export": (folder / "export.jsonl").read_bytes()}
     if store.startswith("postgresql"):
         with psycopg.connect(store.replace("+psycopg", "")) as database:
             tables = database.execute(
@@ -197,8 +199,8 @@ def exported(store: str, folder: Path) -> dict[str, bytes]:
             assert tables
             for (table,) in tables:
                 rows = database.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table)))
-                found[f"the rows of {table}"] = b"\n".join(map(_cells, rows))
-    return found
+                contents[f"the rows of {table}"] = b"\n".join(map(_cells, rows))
+    return contents
 
 
 def _cells(row: tuple[Any, ...]) -> bytes:

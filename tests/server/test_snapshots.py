@@ -49,9 +49,9 @@ def messages(**fields: Any) -> Step:
 
 
 def gemini(method: str = "generateContent", model: str = "demo", **fields: Any) -> Step:
-    asked = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **fields}
+    body = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **fields}
     query = "?alt=sse" if method.startswith("stream") else ""
-    return ("POST", f"/v1beta/models/{model}:{method}{query}", asked)
+    return ("POST", f"/v1beta/models/{model}:{method}{query}", body)
 
 
 def interactions(**fields: Any) -> Step:
@@ -59,13 +59,13 @@ def interactions(**fields: Any) -> Step:
 
 
 def converse(method: str = "converse", model: str = "demo", **fields: Any) -> Step:
-    asked = {"messages": [{"role": "user", "content": [{"text": "Hello"}]}], **fields}
-    return ("POST", f"/model/{model}/{method}", asked)
+    body = {"messages": [{"role": "user", "content": [{"text": "Hello"}]}], **fields}
+    return ("POST", f"/model/{model}/{method}", body)
 
 
 def invoke(method: str = "invoke", model: str = "demo", **fields: Any) -> Step:
-    asked = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 64, "messages": USER, **fields}
-    return ("POST", f"/model/{model}/{method}", asked)
+    body = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 64, "messages": USER, **fields}
+    return ("POST", f"/model/{model}/{method}", body)
 
 
 STREAMED_GEMINI = "streamGenerateContent"
@@ -306,10 +306,10 @@ def conversation(base: str, steps: list[Step]) -> str:
     normalised, lines = Normalised(), []
     response_id = ""
     for method, path, body in steps:
-        asked = path.replace("{id}", response_id)
+        target = path.replace("{id}", response_id)
         sent = json.loads(json.dumps(body).replace("{id}", response_id)) if isinstance(body, dict) else body
-        reply = call(base, method, asked, sent)
-        lines.append(normalised(f"> {method} {asked}"))
+        reply = call(base, method, target, sent)
+        lines.append(normalised(f"> {method} {target}"))
         if body is not None:
             lines.append(normalised(shown_request(sent)))
         lines += [f"\n< {reply.status}"]
@@ -346,8 +346,8 @@ def is_json(reply: Reply) -> bool:
 
 
 def id_of(reply: Reply) -> str:
-    found = reply.json if is_json(reply) else {}
-    return str(found["id"]) if found.get("object") == "response" else ""
+    body = reply.json if is_json(reply) else {}
+    return str(body["id"]) if body.get("object") == "response" else ""
 
 
 SOCKET: dict[str, list[Any]] = {

@@ -83,11 +83,11 @@ def test_s5_refusals(many: str, upstream: ScriptedUpstream, dialect: str, path: 
     upstream.scripts[model] = Script([body], status, JSON | retry)
     for stream in (False, True):
         reply = ask(many, path, model, stream)
-        said, kind = (status, "That is why."), None
+        expected, kind = (status, "That is why."), None
         if status == 401:  # the key is this server's, and not the client's
-            said = (400, f"the upstream {dialect} asks for a key, and this server has none for it")
+            expected = (400, f"the upstream {dialect} asks for a key, and this server has none for it")
             kind = "api_error"
-        assert (reply.status, shown(path, reply, kind)) == said
+        assert (reply.status, shown(path, reply, kind)) == expected
         assert reply.headers.get("retry-after") == retry.get("retry-after")
 
 

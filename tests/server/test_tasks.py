@@ -370,8 +370,8 @@ def is_refused(task: asyncio.Task[str]) -> bool:
 
 def test_s8_what_waits_for_a_thread_is_refused_when_the_server_stops_and_not_when_it_leaves() -> None:
     async def work() -> None:
-        held, gate = Held(), Gate(Limits())
-        busy = await both_busy(held)
+        blocker, gate = Held(), Gate(Limits())
+        busy = await both_busy(blocker)
         waits, of_a_run = started(lambda: "new"), started(lambda: "begun", begun=True)
         await settled()
         gate.leave()
@@ -384,7 +384,7 @@ def test_s8_what_waits_for_a_thread_is_refused_when_the_server_stops_and_not_whe
         assert is_refused(waits)
         assert is_refused(late)
         assert not of_a_run.done()
-        held.let_go()
+        blocker.let_go()
         assert await asyncio.gather(*busy, of_a_run) == ["done", "done", "begun"]
         assert await started(lambda: "begun", begun=True) == "begun"
 
@@ -393,8 +393,8 @@ def test_s8_what_waits_for_a_thread_is_refused_when_the_server_stops_and_not_whe
 
 def test_s8_at_the_cut_nobody_waits_for_a_thread_and_its_place_is_free_when_it_has_finished() -> None:
     async def work() -> None:
-        held, gate = Held(), Gate(Limits())
-        tasks = [*await both_busy(held), started(lambda: "new")]
+        blocker, gate = Held(), Gate(Limits())
+        tasks = [*await both_busy(blocker), started(lambda: "new")]
         await settled()
         gate.cut_off()
         await settled()
@@ -402,7 +402,7 @@ def test_s8_at_the_cut_nobody_waits_for_a_thread_and_its_place_is_free_when_it_h
         of_a_run = started(lambda: "begun", begun=True)
         await settled()
         assert not of_a_run.done()  # both threads are at work
-        held.let_go()
+        blocker.let_go()
         assert await of_a_run == "begun"
 
     asyncio.run(work())
@@ -410,13 +410,13 @@ def test_s8_at_the_cut_nobody_waits_for_a_thread_and_its_place_is_free_when_it_h
 
 def test_s8_what_a_run_that_has_begun_has_on_a_thread_is_finished_at_the_cut() -> None:
     async def work() -> None:
-        held, gate = Held(), Gate(Limits())
-        of_a_run = started(held, begun=True)
-        await held.begun.wait()
+        blocker, gate = Held(), Gate(Limits())
+        of_a_run = started(blocker, begun=True)
+        await blocker.begun.wait()
         gate.cut_off()
         await settled()
         assert not of_a_run.done()
-        held.let_go()
+        blocker.let_go()
         assert await of_a_run == "done"
 
     asyncio.run(work())
@@ -424,8 +424,8 @@ def test_s8_what_a_run_that_has_begun_has_on_a_thread_is_finished_at_the_cut() -
 
 def test_who_is_cancelled_leaves_its_thread_to_finish_alone() -> None:
     async def work() -> None:
-        held = Held()
-        busy = await both_busy(held)
+        blocker = Held()
+        busy = await both_busy(blocker)
         for task in busy:
             task.cancel()
         await settled()
@@ -433,7 +433,7 @@ def test_who_is_cancelled_leaves_its_thread_to_finish_alone() -> None:
         following = started(lambda: "next")
         await settled()
         assert not following.done()
-        held.let_go()
+        blocker.let_go()
         assert await following == "next"
 
     asyncio.run(work())

@@ -21,25 +21,25 @@ def results() -> Results:
     if node is None:
         pytest.skip("Node.js is not installed")
     done = subprocess.run([node, str(CHECKS), str(AGENT)], capture_output=True, check=True)
-    found: Results = json.loads(done.stdout)
-    return found
+    reports: Results = json.loads(done.stdout)
+    return reports
 
 
 def test_a_call_is_invoked_and_its_result_goes_back(results: Results) -> None:
-    made = results["round"]
-    assert made["outcome"] == {"text": "Done.", "rounds": 2, "end": "done"}
-    assert made["seen"] == ["Let me", " look.", "<look>", "Done."]
-    assert made["invoked"] == [{"name": "look", "input": {"at": "a"}, "token": "chat", "budget": 1000}]
-    assert made["second"] == ["Let me look.|look|", "saw a"]
-    assert made["parts"] == 3, "text, call and marker; usage is of the answer alone"
-    assert made["offered"] == [["name", "description", "inputSchema"]]
+    report = results["round"]
+    assert report["outcome"] == {"text": "Done.", "rounds": 2, "end": "done"}
+    assert report["seen"] == ["Let me", " look.", "<look>", "Done."]
+    assert report["invoked"] == [{"name": "look", "input": {"at": "a"}, "token": "chat", "budget": 1000}]
+    assert report["second"] == ["Let me look.|look|", "saw a"]
+    assert report["parts"] == 3, "text, call and marker; usage is of the answer alone"
+    assert report["offered"] == [["name", "description", "inputSchema"]]
 
 
 def test_calls_of_one_answer_share_the_room_for_results(results: Results) -> None:
-    made = results["several"]
-    assert [each["budget"] for each in made["invoked"]] == [500, 500]
-    assert [each["input"] for each in made["invoked"]] == [{"at": "a"}, {}]
-    assert made["results"] == ["c1", "c2"]
+    report = results["several"]
+    assert [each["budget"] for each in report["invoked"]] == [500, 500]
+    assert [each["input"] for each in report["invoked"]] == [{"at": "a"}, {}]
+    assert report["results"] == ["c1", "c2"]
 
 
 def test_a_tool_that_fails_is_told_to_the_model_in_bounds(results: Results) -> None:
@@ -47,9 +47,9 @@ def test_a_tool_that_fails_is_told_to_the_model_in_bounds(results: Results) -> N
 
 
 def test_a_tool_that_was_not_offered_is_not_invoked(results: Results) -> None:
-    made = results["not_offered"]
-    assert made["invoked"] == []
-    assert made["told"] == "Error: no tool is named erase; the tools are look"
+    report = results["not_offered"]
+    assert report["invoked"] == []
+    assert report["told"] == "Error: no tool is named erase; the tools are look"
 
 
 def test_it_ends_at_its_limit_when_cancelled_and_when_the_model_fails(results: Results) -> None:
@@ -61,39 +61,39 @@ def test_it_ends_at_its_limit_when_cancelled_and_when_the_model_fails(results: R
 
 
 def test_the_participant_asks_at_its_rounds_whether_to_go_on(results: Results) -> None:
-    made = results["goes_on"]
-    assert made["questions"] == [
+    report = results["goes_on"]
+    assert report["questions"] == [
         "The model has called tools in 2 rounds. Go on?",
         "The model has called tools in 4 rounds. Go on?",
     ]
-    assert made["result"] == {"metadata": {"end": "limit", "rounds": 4}}
-    assert made["shown"] == ["\n\nStopped after 4 rounds of tool calls."]
+    assert report["result"] == {"metadata": {"end": "limit", "rounds": 4}}
+    assert report["shown"] == ["\n\nStopped after 4 rounds of tool calls."]
 
 
 def test_what_the_model_no_longer_takes_is_summarised_by_it(results: Results) -> None:
-    made = results["summarised"]
-    assert made["outcome"] == {"text": "Done.", "rounds": 3, "end": "done"}
-    assert (made["summary"], made["tools"]) == ("Summarise", 0)
-    assert made["last"] == [
+    report = results["summarised"]
+    assert report["outcome"] == {"text": "Done.", "rounds": 3, "end": "done"}
+    assert (report["summary"], report["tools"]) == ("Summarise", 0)
+    assert report["last"] == [
         "user: Do it",
         "user: The work so far, summarised:\nI have looked.",
         "assistant: c2",
         "user: c2",
     ]
-    assert made["context"] == [False, False, False], "each time it is asked with less than its share"
-    assert made["parts"] == 1, "the marker stands for the whole conversation"
+    assert report["context"] == [False, False, False], "each time it is asked with less than its share"
+    assert report["parts"] == 1, "the marker stands for the whole conversation"
     failed = results["summary_fails"]
     assert failed == {"outcome": {"text": "Done.", "rounds": 3, "end": "done"}, "messages": 5}
 
 
 def test_the_participant_of_the_chat(results: Results) -> None:
-    made = results["chat"]
-    assert made["first"] == ["user: Before", "assistant: An answer.", "user: Now"]
-    shown = [each for each in made["shown"] if "context" not in each]
+    report = results["chat"]
+    assert report["first"] == ["user: Before", "assistant: An answer.", "user: Now"]
+    shown = [each for each in report["shown"] if "context" not in each]
     assert shown == ["I look.", "<Running look…>", "Done."]
-    assert made["shown"][0] == "<1 % of the context is used.>"
-    assert (made["offered"], made["result"]) == (1, {"metadata": {"end": "done", "rounds": 2}})
-    assert made["invoked"][0]["token"] == "of the chat"
+    assert report["shown"][0] == "<1 % of the context is used.>"
+    assert (report["offered"], report["result"]) == (1, {"metadata": {"end": "done", "rounds": 2}})
+    assert report["invoked"][0]["token"] == "of the chat"
 
 
 def test_the_effort_that_was_chosen_in_the_chat_goes_with_each_round(results: Results) -> None:

@@ -21,8 +21,8 @@ def results() -> Results:
     if node is None:
         pytest.skip("Node.js is not installed")
     done = subprocess.run([node, str(CHECKS), str(LIBRARY)], capture_output=True, check=True)
-    found: Results = json.loads(done.stdout)
-    return found
+    reports: Results = json.loads(done.stdout)
+    return reports
 
 
 def test_what_is_no_list_is_said_to_be_none(results: Results) -> None:
@@ -32,15 +32,15 @@ def test_what_is_no_list_is_said_to_be_none(results: Results) -> None:
 
 
 def test_a_list_without_a_usable_id_is_an_error(results: Results) -> None:
-    made = results["no_ids"]
-    assert made["code"] == "invalid_answer"
-    assert made["message"] == "The server sent 10 models, none of them with a usable id."
+    error = results["no_ids"]
+    assert error["code"] == "invalid_answer"
+    assert error["message"] == "The server sent 10 models, none of them with a usable id."
 
 
 def test_what_has_no_id_hides_no_others_and_is_counted(results: Results) -> None:
-    made = results["some"]
-    assert [each["id"] for each in made["models"]] == ["one", "__proto__", "x" * 1024]
-    assert made["warned"] == ["models: 2 of 5 were left out: too many, or without an id of their own"]
+    listing = results["some"]
+    assert [each["id"] for each in listing["models"]] == ["one", "__proto__", "x" * 1024]
+    assert listing["warned"] == ["models: 2 of 5 were left out: too many, or without an id of their own"]
     many = results["many"]
     assert (len(many["models"]), len(many["warned"])) == (1000, 1)
 
@@ -59,13 +59,13 @@ def test_fields_of_other_types_count_as_missing(results: Results) -> None:
 
 
 def test_names_are_short_and_have_nothing_that_is_not_seen(results: Results) -> None:
-    made = results["long"]
-    assert made["name"] == "n" * 199 + "…"
-    assert (len(made["family"].encode("utf-16-le")) // 2, made["family"][-1]) == (199, "…")
-    assert made["version"] == "1.0 2"
-    assert made["tooltip"] == "Log in(https://a.example) img src=x"
-    assert "detail" not in made
-    assert made["maxInputTokens"] == 0
+    model = results["long"]
+    assert model["name"] == "n" * 199 + "…"
+    assert (len(model["family"].encode("utf-16-le")) // 2, model["family"][-1]) == (199, "…")
+    assert model["version"] == "1.0 2"
+    assert model["tooltip"] == "Log in(https://a.example) img src=x"
+    assert "detail" not in model
+    assert model["maxInputTokens"] == 0
 
 
 def test_no_proposed_api_is_asked_for(results: Results) -> None:

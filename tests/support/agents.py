@@ -33,8 +33,8 @@ def scripted(dialect: str, answers: Sequence[Answer]) -> list[Script]:
 def whole(answer: Answer) -> Script:
     """The whole answer of a Chat Completions upstream that does not stream."""
     calls = [
-        {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
-        for id, name, given in answer.calls
+        {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for id, name, arguments in answer.calls
     ]
     message = {"role": "assistant", "content": answer.text or None} | ({"tool_calls": calls} if calls else {})
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
@@ -53,8 +53,8 @@ def _chat(answer: Answer) -> list[Step]:
     if answer.text:
         half = len(answer.text) // 2
         steps += [chunk(content=piece) for piece in (answer.text[:half], answer.text[half:]) if piece]
-    for index, (call_id, name, given) in enumerate(answer.calls):
-        arguments = given if isinstance(given, str) else json.dumps(given)
+    for index, (call_id, name, raw) in enumerate(answer.calls):
+        arguments = raw if isinstance(raw, str) else json.dumps(raw)
         steps += [call(index, "", name, call_id), call(index, arguments[:7]), call(index, arguments[7:])]
     if answer.cut:
         return [*steps, CUT]
@@ -98,8 +98,8 @@ def _anthropic(answer: Answer) -> list[Step]:
     if answer.text:
         text = [{"type": "text_delta", "text": answer.text}]
         blocks.append(_block(len(blocks), {"type": "text", "text": ""}, text))
-    for call_id, name, given in answer.calls:
-        arguments = given if isinstance(given, str) else json.dumps(given)
+    for call_id, name, raw in answer.calls:
+        arguments = raw if isinstance(raw, str) else json.dumps(raw)
         pieces = [
             {"type": "input_json_delta", "partial_json": piece} for piece in (arguments[:7], arguments[7:])
         ]
@@ -118,14 +118,18 @@ def _anthropic(answer: Answer) -> list[Step]:
 def _gemini(answer: Answer) -> list[Step]:
     """Sign the calls, as Gemini 3 does."""
     parts: list[dict[str, Any]] = [{"text": answer.text}] if answer.text else []
-    for call_id, name, given in answer.calls:
-        arguments = json.loads(given) if isinstance(given, str) else given
+    for call_id, name, raw in answer.calls:
+        arguments = json.loads(raw) if isinstance(raw, str) else raw
         signed = (
             {"thoughtSignature": "c2lnbmF0dXJl"} if not any("functionCall" in each for each in parts) else {}
         )
         parts.append({"functionCall": {"id": call_id, "name": name, "args": arguments}, **signed})
-    asked = 10 if answer.usage is None else answer.usage.input_tokens
-    counts = {"promptTokenCount": asked, "candidatesTokenCount": 5, "totalTokenCount": asked + 5}
+    prompt_tokens = 10 if answer.usage is None else answer.usage.input_tokens
+    counts = {
+        "promptTokenCount": prompt_tokens,
+        "candidatesTokenCount": 5,
+        "totalTokenCount": prompt_tokens + 5,
+    }
     pieces = [{"candidates": [{"content": {"role": "model", "parts": [part]}}]} for part in parts]
     end = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": counts}
     return [f"data: {json.dumps(each)}\n\n".encode() for each in (*pieces, end)]

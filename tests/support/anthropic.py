@@ -114,8 +114,8 @@ class CheckedAnthropic:
 
     @property
     def output(self) -> list[Json]:
-        found: list[Json] = plain(self.response)["output"]
-        return found
+        items: list[Json] = plain(self.response)["output"]
+        return items
 
     def notes(self, kind: str) -> list[str]:
         return [case.where for case in self.inbound.diagnostics if case.kind == kind]
@@ -123,8 +123,8 @@ class CheckedAnthropic:
     def chunks(self, outbound: Outbound | None = None) -> list[Json]:
         """The events so far, encoded as an Anthropic stream again."""
         out = outbound or Outbound(self.sealer)
-        made = [chunk for event in self.events for chunk in out.feed(event)] + out.close()
-        return parse_sse(encode_sse(made))
+        stream = [chunk for event in self.events for chunk in out.feed(event)] + out.close()
+        return parse_sse(encode_sse(stream))
 
     def _watch(self, events: list[Event]) -> list[Event]:
         for event in events:
@@ -220,14 +220,14 @@ def _grow(block: Json, grown: Json, inputs: list[str]) -> None:
 def joined(content: list[Json]) -> list[Json]:
     """Content in which adjacent texts are joined and empty ones are left out, which a reader can't
     distinguish."""
-    found: list[Json] = []
+    blocks: list[Json] = []
     for block in content:
         if block["type"] == "text" and not block["text"]:
             continue
-        if block["type"] == "text" and found and found[-1]["type"] == "text":
-            found[-1]["text"] += block["text"]
+        if block["type"] == "text" and blocks and blocks[-1]["type"] == "text":
+            blocks[-1]["text"] += block["text"]
             if block.get("citations"):
-                found[-1]["citations"] = found[-1].get("citations", []) + block["citations"]
+                blocks[-1]["citations"] = blocks[-1].get("citations", []) + block["citations"]
         else:
-            found.append(dict(block))
-    return found
+            blocks.append(dict(block))
+    return blocks

@@ -95,14 +95,14 @@ def _pairing(body: Json) -> Iterator[str]:
     seen: set[str] = set()
     for index, message in enumerate(messages):
         content = message["content"]
-        asked = [block["id"] for block in content if block["type"] == "tool_use"]
+        calls = [block["id"] for block in content if block["type"] == "tool_use"]
         following = messages[index + 1]["content"] if index + 1 < len(messages) else []
         sent = [block["tool_use_id"] for block in following if block["type"] == "tool_result"]
-        if sorted(asked) != sorted(sent):
-            yield f"calls {asked} are answered by {sent}"
-        if seen & set(asked) or len(set(asked)) < len(asked):
-            yield f"a tool_use id is used twice: {asked}"
-        seen |= set(asked)
+        if sorted(calls) != sorted(sent):
+            yield f"calls {calls} are answered by {sent}"
+        if seen & set(calls) or len(set(calls)) < len(calls):
+            yield f"a tool_use id is used twice: {calls}"
+        seen |= set(calls)
         results = [block["type"] == "tool_result" for block in content]
         if results != sorted(results, reverse=True):
             yield "a tool_result behind other content"
@@ -126,17 +126,17 @@ def _thinking(body: Json) -> Iterator[str]:
                 yield "redacted thinking without data"
         if content and content[-1]["type"] in THINKING:
             yield "thinking ends a turn"
-    asked = body.get("thinking", {})
-    if asked.get("type") == "enabled":
-        if not 1024 <= asked["budget_tokens"] < body["max_tokens"]:
-            yield f"a budget of {asked['budget_tokens']} of {body['max_tokens']}"
+    thinking = body.get("thinking", {})
+    if thinking.get("type") == "enabled":
+        if not 1024 <= thinking["budget_tokens"] < body["max_tokens"]:
+            yield f"a budget of {thinking['budget_tokens']} of {body['max_tokens']}"
         last = [message for message in body["messages"] if message["role"] == "assistant"][-1:]
         answering = body["messages"][-1]["content"][0]["type"] == "tool_result"
         if answering and last and last[0]["content"][0]["type"] not in THINKING:
             yield "the calls being answered do not begin with thinking"
-    if asked and body.get("temperature", 1) != 1:
+    if thinking and body.get("temperature", 1) != 1:
         yield "a temperature beside thinking"
-    if asked and body.get("tool_choice", {}).get("type") in ("any", "tool"):
+    if thinking and body.get("tool_choice", {}).get("type") in ("any", "tool"):
         yield "a forced tool beside thinking"
 
 

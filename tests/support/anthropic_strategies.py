@@ -60,11 +60,11 @@ def messages(draw: st.DrawFn) -> Json:
     searches = 0
     for number, block in enumerate(draw(st.lists(_BLOCKS | _SEARCHES, max_size=6))):
         if isinstance(block, tuple):
-            query, found = block
+            query, results = block
             own = f"srvtoolu_{number}"
             called = {"type": "server_tool_use", "id": own, "name": "web_search", "input": {"query": query}}
-            content += [called, {"type": "web_search_tool_result", "tool_use_id": own, "content": found}]
-            searches += isinstance(found, list)
+            content += [called, {"type": "web_search_tool_result", "tool_use_id": own, "content": results}]
+            searches += isinstance(results, list)
             continue
         if block["type"] == "text":
             if content and content[-1]["type"] == "text" and "citations" not in content[-1]:

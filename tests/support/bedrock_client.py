@@ -97,14 +97,14 @@ def chunks(client: Any, **asked: Any) -> Iterator[Any]:
 
 def invoked(data: bytes) -> list[Any]:
     """The events of Messages in the bytes of a stream; an exception appears as its `error`."""
-    decoder, found = EventStreamDecoder(), []
+    decoder, events = EventStreamDecoder(), []
     for headers, payload in decoder.feed(data):
         if headers.get(":event-type") == "chunk":
-            found.append(json.loads(base64.b64decode(json.loads(payload)["bytes"])))
+            events.append(json.loads(base64.b64decode(json.loads(payload)["bytes"])))
         elif (name := headers.get(":exception-type")) is not None:
-            found.append({"type": "error", "error": {"type": name, **json.loads(payload)}})
+            events.append({"type": "error", "error": {"type": name, **json.loads(payload)}})
     decoder.close()
-    return found
+    return events
 
 
 def text_in(events: Iterable[Any]) -> str:

@@ -42,14 +42,14 @@ class Left:
         await self.log.append(self.id, Frames(first, first + len(self.logged) - 1, encode_sse(self.logged)))
 
     async def record(self) -> StoredResponse:
-        found = await self.store.get(self.id)
-        assert found is not None
-        return found
+        response = await self.store.get(self.id)
+        assert response is not None
+        return response
 
     async def standing(self) -> ResponseProgress:
-        found = await self.store.standing(self.id)
-        assert found is not None
-        return found
+        progress = await self.store.standing(self.id)
+        assert progress is not None
+        return progress
 
     async def read(self, after: int = -1) -> bytes:
         return b"".join([data async for data in self.follower.follow(await self.standing(), after)])

@@ -48,10 +48,10 @@ class Count:
     def check(self, calls: int, files: int, moves: int | None = None) -> None:
         """Assert that each count is at most its limit; without `moves`, any number of moves is allowed."""
         shown = [f"{times:4} {name.partition('/openresponses_')[2]}" for name, times in self.calls.items()]
-        found = "\n".join((f"{self.total} calls in {self.files} files, {self.moves} moves:", *shown))
-        assert self.total <= calls, found
-        assert self.files <= files, found
-        assert moves is None or self.moves <= moves, found
+        report = "\n".join((f"{self.total} calls in {self.files} files, {self.moves} moves:", *shown))
+        assert self.total <= calls, report
+        assert self.files <= files, report
+        assert moves is None or self.moves <= moves, report
 
 
 def fewest(counts: list[Count]) -> Count:

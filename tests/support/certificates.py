@@ -22,7 +22,7 @@ class Authority:
         self._folder = folder
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._key = ec.generate_private_key(ec.SECP256R1())
-        made = self._builder(self._name, self._key).add_extension(
+        builder = self._builder(self._name, self._key).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
         usage = x509.KeyUsage(
@@ -36,7 +36,7 @@ class Authority:
             encipher_only=False,
             decipher_only=False,
         )
-        signed = made.add_extension(usage, critical=True).sign(self._key, hashes.SHA256())
+        signed = builder.add_extension(usage, critical=True).sign(self._key, hashes.SHA256())
         self.file = folder / f"{name.replace(' ', '-')}.pem"
         self.file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 

@@ -36,9 +36,9 @@ def rendered(values: Mapping[str, Any], release: str = "bridge") -> dict[str, st
     with helm_python.Chart.load(str(CHART)) as chart:
         chart.validate_schema(chart.merge_values(dict(values)))
         texts = chart.render(dict(values), name=release, namespace="default")
-    found = {path.rpartition("/")[2].partition(".")[0]: text.strip() for path, text in texts.items()}
-    assert found.keys() == {*_KINDS, "NOTES"}
-    return {kind: found[kind] for kind in _KINDS if found[kind]}
+    manifests = {path.rpartition("/")[2].partition(".")[0]: text.strip() for path, text in texts.items()}
+    assert manifests.keys() == {*_KINDS, "NOTES"}
+    return {kind: manifests[kind] for kind in _KINDS if manifests[kind]}
 
 
 def plain() -> str:

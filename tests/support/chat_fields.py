@@ -105,10 +105,10 @@ def _alike(message: Json) -> Json:
 def through(body: Json) -> tuple[Json, list[str]]:
     try:
         request, read = from_chat(encode(body), _SEALER)
-        made, written = to_chat(request, sealer=_SEALER, options=_OPTIONS)
+        payload, written = to_chat(request, sealer=_SEALER, options=_OPTIONS)
     except BridgeError as error:
         return {}, [f"refused: {error.message}"]
-    return alike(json.loads(encode(made))), [str(case) for case in (*read, *written)]
+    return alike(json.loads(encode(payload))), [str(case) for case in (*read, *written)]
 
 
 OURS: Final = {"id", "object", "created", "model"}
@@ -145,9 +145,9 @@ def _answer_with(path: tuple[str, ...], value: Json) -> Json:
         return {**_ANSWER, "usage": _ANSWER["usage"] | value["usage"] | {"total_tokens": 6}}
     if path[0] != "choices":
         return {**_ANSWER, path[0]: value[path[0]]}
-    (given,) = value["choices"]
-    said = given.get("message") or given.get("delta") or {}
-    message = {**_MESSAGE, **{name: each for name, each in said.items() if each is not None}}
+    (first,) = value["choices"]
+    fields = first.get("message") or first.get("delta") or {}
+    message = {**_MESSAGE, **{name: each for name, each in fields.items() if each is not None}}
     message["role"] = "assistant"
     for call in message.get("tool_calls", ()):
         call.pop("index", None)
@@ -156,14 +156,14 @@ def _answer_with(path: tuple[str, ...], value: Json) -> Json:
         call[call["type"]] = needed | (call.get(call["type"]) or {})
     if "function_call" in message:
         message["function_call"] = {"name": "look", "arguments": "{}"} | message["function_call"]
-    reason = given.get("finish_reason") if path[-1] == "finish_reason" else "stop"
+    reason = first.get("finish_reason") if path[-1] == "finish_reason" else "stop"
     calls = (
         "tool_calls" if message.get("tool_calls") else "function_call" if "function_call" in message else ""
     )
     if reason in ("tool_calls", "function_call") and not calls:
         reason = "stop"
     choice = {**_ANSWER["choices"][0], "finish_reason": calls or reason, "message": message}
-    return {**_ANSWER, "choices": [{**choice, "logprobs": given.get("logprobs")}]}
+    return {**_ANSWER, "choices": [{**choice, "logprobs": first.get("logprobs")}]}
 
 
 def streamed(answer: Json) -> list[Json]:
@@ -194,11 +194,11 @@ def folded_back(chunks: list[Json]) -> Json:
     choice: Json = {"message": message}
     for chunk in chunks:
         whole |= {name: each for name, each in chunk.items() if name != "choices" and each is not None}
-        for given in chunk["choices"]:
-            choice |= {name: each for name, each in given.items() if name not in ("delta", "logprobs")}
-            for name, tokens in (given.get("logprobs") or {}).items():
+        for part in chunk["choices"]:
+            choice |= {name: each for name, each in part.items() if name not in ("delta", "logprobs")}
+            for name, tokens in (part.get("logprobs") or {}).items():
                 choice.setdefault("logprobs", {}).setdefault(name, []).extend(tokens)
-            _grow(message, given["delta"])
+            _grow(message, part["delta"])
     return {**whole, "object": "chat.completion", "choices": [choice]}
 
 
@@ -233,9 +233,9 @@ def answered(answer: Json, *, from_stream: bool, to_stream: bool) -> tuple[Json,
         outbound = Outbound(include_usage=True, sealer=_SEALER, legacy_functions=legacy)
         chunks = [chunk for event in events for chunk in outbound.feed(event)] + outbound.close()
         lines = encode_chunks(chunks).decode().splitlines()
-        found = folded_back([json.loads(line[6:]) for line in lines if line.startswith("data: {")])
+        body = folded_back([json.loads(line[6:]) for line in lines if line.startswith("data: {")])
         lost.extend(outbound.diagnostics)
     else:
-        made = completion(stream.snapshot, diagnostics=lost, sealer=_SEALER, legacy_functions=legacy)
-        found = json.loads(encode(made))
-    return found, [str(case) for case in lost]
+        payload = completion(stream.snapshot, diagnostics=lost, sealer=_SEALER, legacy_functions=legacy)
+        body = json.loads(encode(payload))
+    return body, [str(case) for case in lost]

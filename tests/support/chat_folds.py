@@ -23,9 +23,9 @@ def recorded(path: Path) -> list[bytes]:
 def chunks(data: bytes) -> list[Json]:
     """The chunks of an SSE body, which has to end with `[DONE]`."""
     decoder = SSEDecoder()
-    found = decoder.feed(data) + decoder.close()
-    assert is_done(found[-1])
-    return [json.loads(frame.data) for frame in found[:-1]]
+    frames = decoder.feed(data) + decoder.close()
+    assert is_done(frames[-1])
+    return [json.loads(frame.data) for frame in frames[:-1]]
 
 
 class Folded:
@@ -64,11 +64,11 @@ class Folded:
 
     def _call(self, call: Json) -> None:
         # some servers use one index for several calls: another id means another call
-        given: int = call.get("index", 0)
-        place, call_id = self.places.get(given, given), call.get("id")
+        index: int = call.get("index", 0)
+        place, call_id = self.places.get(index, index), call.get("id")
         while call_id and self.calls.get(place, [call_id])[0] != call_id:
             place += 1
-        self.places[given] = place
+        self.places[index] = place
         known = self.calls.setdefault(place, ["", "", ""])
         inner = call.get("function") or call.get("custom") or {}
         pieces = [call.get("id"), inner.get("name"), inner.get("arguments", inner.get("input"))]

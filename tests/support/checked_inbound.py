@@ -82,10 +82,10 @@ class CheckedInbound:
 
     def extensions(self, kind: str) -> list[dict[str, Any]]:
         """The fields of the extension events of this type."""
-        found = [plain(event) for event in self.events if event.type == kind]
+        events = [plain(event) for event in self.events if event.type == kind]
         return [
             {name: value for name, value in each.items() if name not in ("type", "sequence_number")}
-            for each in found
+            for each in events
         ]
 
     def notes(self, kind: str) -> list[str]:

@@ -118,20 +118,20 @@ def ask(turn: Turn, words: list[str]) -> None:
     times = int(words[0]) if words else 1
     item = {"type": "commandExecution", "id": f"cmd_{turn.id}", "command": "rm -r x", "status": "inProgress"}
     turn.notify("item/started", item=item)
-    asked = [f"ask_{turn.id}_{number}" for number in range(times)]
+    request_ids = [f"ask_{turn.id}_{number}" for number in range(times)]
     with turn.decided:
         questions[turn.id] = turn
         params = {"threadId": turn.thread, "turnId": turn.id, "itemId": item["id"], "command": "rm -r x"}
         request = {"method": "item/commandExecution/requestApproval", "params": params}
         # they are sent at once: a client that has read one of them has read all
-        raw(b"".join(json.dumps({"id": each, **request}).encode() + b"\n" for each in asked))
+        raw(b"".join(json.dumps({"id": each, **request}).encode() + b"\n" for each in request_ids))
         turn.decided.wait_for(lambda: len(turn.decisions) == times or turn.stopped.is_set())
     if turn.stopped.is_set():
         return
-    found = [turn.decisions[each] for each in asked]
-    status = "completed" if found[0] == "accept" else "declined"
+    decisions = [turn.decisions[each] for each in request_ids]
+    status = "completed" if decisions[0] == "accept" else "declined"
     turn.notify("item/completed", item={**item, "status": status, "aggregatedOutput": "", "exitCode": 0})
-    turn.say(f"Decided: {' '.join(found)}")
+    turn.say(f"Decided: {' '.join(decisions)}")
     turn.end()
 
 

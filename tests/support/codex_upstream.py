@@ -51,20 +51,20 @@ class Codex:
 
     def chat(self, *messages: tuple[str, str], **more: Any) -> Any:
         """The answer to a request of the Chat Completions API, as `ask` returns it."""
-        said = [{"role": role, "content": content} for role, content in messages]
-        reply = self.app.call("POST", "/v1/chat/completions", {"model": MODEL, "messages": said, **more})
+        history = [{"role": role, "content": content} for role, content in messages]
+        reply = self.app.call("POST", "/v1/chat/completions", {"model": MODEL, "messages": history, **more})
         return {"http": reply.status, "headers": reply.headers, **json.loads(reply.body)}
 
 
 @contextmanager
 def codex(folder: Path, **more: Any) -> Iterator[Codex]:
     """The application, which is shut down at the end; after that, none of its processes is left."""
-    found = Codex(folder, **more)
+    upstream = Codex(folder, **more)
     try:
-        yield found
+        yield upstream
     finally:
-        found.app.close()
-    assert not [pid for pid in found.pids if is_alive(pid)]
+        upstream.app.close()
+    assert not [pid for pid in upstream.pids if is_alive(pid)]
 
 
 def settings_of(folder: Path, log: Path, **more: Any) -> Settings:

@@ -13,6 +13,6 @@ def commands(command: click.Command = main, path: str = "") -> Iterator[tuple[st
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, f"{path} {name}".strip())
+            subcommand = command.get_command(context, name)
+            assert subcommand is not None
+            yield from commands(subcommand, f"{path} {name}".strip())

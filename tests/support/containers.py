@@ -116,8 +116,8 @@ def _step(name: str, value: str, image: Image, stages: dict[str, Image], context
             _copy(shlex.split(value), image, stages, context)
         case "ENV":
             for word in shlex.split(value):
-                key, _, given = word.partition("=")
-                image.environment[key] = Template(given).substitute(image.environment)
+                key, _, template = word.partition("=")
+                image.environment[key] = Template(template).substitute(image.environment)
         case "WORKDIR":
             image.folder = value
             (image.root / value.lstrip("/")).mkdir(parents=True, exist_ok=True)
@@ -202,12 +202,12 @@ def _wheels(folder: Path) -> Path:
         "--dest",
         str(folder),
     ]
-    wanted = [
+    requirements = [
         f"{REPOSITORY}/bridge",
         f"{REPOSITORY}/server[postgres,redis,tokenizers]",
         "setuptools>=77",
         "wheel",
     ]
-    wanted += ["async-timeout"]  # for Python 3.11.2 of Debian 12
-    subprocess.run([*pip, *pins, *wanted], check=True, capture_output=True)
+    requirements += ["async-timeout"]  # for Python 3.11.2 of Debian 12
+    subprocess.run([*pip, *pins, *requirements], check=True, capture_output=True)
     return folder

@@ -65,13 +65,13 @@ def end(reason: str = "end_turn", usage: Json = USAGE, **metadata: Any) -> list[
 
 def messages(events: Iterable[Json]) -> list[bytes]:
     """Each event as the message that a server sends, padded as Bedrock pads it."""
-    made = []
+    frames = []
     for number, event in enumerate(events):
         ((kind, fields),) = event.items()
         payload = json.dumps({**fields, "p": "abcdefgh"[: number % 8]}).encode()
         message = "exception" if kind.endswith("Exception") else "event"
-        made.append(encode_event(kind, payload, message=message))
-    return made
+        frames.append(encode_event(kind, payload, message=message))
+    return frames
 
 
 class _Blocks:
@@ -156,9 +156,9 @@ def played(dialect: str, steps: list[Any]) -> Script:
 
 def pieces_of(data: bytes, seed: int) -> list[bytes]:
     """The bytes in pieces, some of which split the head of a message."""
-    source, at, found = random.Random(seed), 0, []
+    source, at, pieces = random.Random(seed), 0, []
     while at < len(data):
         size = source.choice((1, 2, 11, 12, 13, 100, 4096))
-        found.append(data[at : at + size])
+        pieces.append(data[at : at + size])
         at += size
-    return found
+    return pieces

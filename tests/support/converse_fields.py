@@ -47,8 +47,8 @@ _CHANGES: Final = ("toolAddition", "toolRemoval")
 
 def fields_in_list() -> Json:
     """Return `requests` and `answers` from the file: a wire value by the path of each field."""
-    found: Json = json.loads(LIST.read_text("utf-8"))
-    return found
+    fields: Json = json.loads(LIST.read_text("utf-8"))
+    return fields
 
 
 def fields_of_sdk() -> Json:
@@ -103,8 +103,8 @@ def _turns(block: Json) -> list[Json]:
         return [_HELLO, {"role": "assistant", "content": [block, {"text": "Said"}]}, _HELLO]
     if kind == "toolUse":
         call = block | {"toolUse": {**block["toolUse"], "toolUseId": "text"}}
-        said = {"role": "assistant", "content": [call]}
-        return [_HELLO, said, {"role": "user", "content": [{**_RESULT}, {"text": "Hello"}]}]
+        turn = {"role": "assistant", "content": [call]}
+        return [_HELLO, turn, {"role": "user", "content": [{**_RESULT}, {"text": "Hello"}]}]
     if kind == "toolResult":
         called = {"role": "assistant", "content": [_CALL]}
         return [_HELLO, called, {"role": "user", "content": [block]}]
@@ -149,8 +149,8 @@ def _answers() -> Iterator[tuple[str, Json]]:
     for member, inner in shape.members.items():
         if member != "output":
             for path, value in _each(inner, member):
-                said = _CALL if value == "tool_use" else {"text": "Said"}
-                yield ".".join((member, *path)), {**_PLAIN, **_output(said), member: value}
+                content = _CALL if value == "tool_use" else {"text": "Said"}
+                yield ".".join((member, *path)), {**_PLAIN, **_output(content), member: value}
     blocks = shape.members["output"].members["message"].members["content"].member
     for path, block in _each(blocks):
         reason = "tool_use" if path[0] == "toolUse" and "type" not in block["toolUse"] else "end_turn"
@@ -168,24 +168,24 @@ def _output(block: Json) -> Json:
 def sent(body: Json) -> tuple[Json, list[str]]:
     """Return what the upstream gets of such a body, and the reported losses."""
     request, read = from_converse(encode(body), SEALER)
-    made, wrote = to_converse(request, model="m", sealer=SEALER, options=OPTIONS)
-    found: Json = decode_json(encode(made))
-    return found, [str(case) for case in (*read, *wrote)]
+    payload, wrote = to_converse(request, model="m", sealer=SEALER, options=OPTIONS)
+    wire: Json = decode_json(encode(payload))
+    return wire, [str(case) for case in (*read, *wrote)]
 
 
 def frames(whole: Json) -> list[Json]:
     """A whole answer as the events of its stream."""
-    made: list[Json] = [{"messageStart": {"role": "assistant"}}]
+    events: list[Json] = [{"messageStart": {"role": "assistant"}}]
     for index, block in enumerate(whole["output"]["message"]["content"]):
         start, deltas = _pieces(block)
         if start is not None:
-            made.append({"contentBlockStart": {"contentBlockIndex": index, "start": start}})
-        made += [{"contentBlockDelta": {"contentBlockIndex": index, "delta": delta}} for delta in deltas]
-        made.append({"contentBlockStop": {"contentBlockIndex": index}})
+            events.append({"contentBlockStart": {"contentBlockIndex": index, "start": start}})
+        events += [{"contentBlockDelta": {"contentBlockIndex": index, "delta": delta}} for delta in deltas]
+        events.append({"contentBlockStop": {"contentBlockIndex": index}})
     names = ("stopReason", "additionalModelResponseFields")
-    made.append({"messageStop": {name: whole[name] for name in names if name in whole}})
+    events.append({"messageStop": {name: whole[name] for name in names if name in whole}})
     about = {name: value for name, value in whole.items() if name not in (*names, "output")}
-    return [*made, {"metadata": about}]
+    return [*events, {"metadata": about}]
 
 
 def _pieces(block: Json) -> tuple[Json | None, list[Json]]:
@@ -215,8 +215,8 @@ def returned(events: list[Json]) -> tuple[Json, Json, list[str]]:
     machine = ResponseStreamStateMachine("m", wire="openai")
     inbound, outbound = Inbound(machine, SEALER), Outbound(SEALER)
     folding = Folding(outbound.diagnostics)
-    made = [event for frame in events for event in inbound.feed(encode(frame))] + inbound.close()
-    for event in made:
+    stream_events = [event for frame in events for event in inbound.feed(encode(frame))] + inbound.close()
+    for event in stream_events:
         folding.feed(outbound.feed(event))
     whole = answer(machine.snapshot, SEALER) or {}
     report = [str(case) for case in (*machine.diagnostics, *outbound.diagnostics) if case.kind != "ignored"]

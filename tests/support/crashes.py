@@ -51,13 +51,13 @@ def saved(store: str, ids: list[str]) -> dict[str, Saved]:
     async def look() -> dict[str, Saved]:
         opened = open_store(store)
         try:
-            found = {}
+            records = {}
             for response_id in ids:
                 record = await opened.get(response_id)
                 assert record is not None, f"{response_id} is not there"
                 text = record.response.output_text
-                found[response_id] = Saved(record.response.status, record.last_sequence, text)
-            return found
+                records[response_id] = Saved(record.response.status, record.last_sequence, text)
+            return records
         finally:
             await opened.close()
 
@@ -80,27 +80,27 @@ def check_client(
 ) -> None:
     """Assert that no event is missing, repeated or changed, that the terminal event matches the stored
     response, and that everything that was saved is there."""
-    seen, rest, kept = before.events, after.events, whole.events
+    seen, rest, all_events = before.events, after.events, whole.events
     last = max(seen)
     assert sorted(seen) == list(range(last + 1)), "the first stream has a gap"
-    assert sorted(kept) == list(range(len(kept))), "the stored stream has a gap"
+    assert sorted(all_events) == list(range(len(all_events))), "the stored stream has a gap"
     assert whole.done
     assert after.done
-    ending = max(kept)
-    assert type_of(kept[ending]) in _TERMINAL
+    ending = max(all_events)
+    assert type_of(all_events[ending]) in _TERMINAL
     for number in range(min(last, ending - 1) + 1):
-        assert seen[number] == kept[number], f"event {number} changed"
+        assert seen[number] == all_events[number], f"event {number} changed"
     if type_of(seen[last]) not in _TERMINAL:
         if last < ending:
-            assert rest == {number: frame for number, frame in kept.items() if number > last}
+            assert rest == {number: frame for number, frame in all_events.items() if number > last}
         elif last > ending or rest:  # the client may have seen another event with this number
-            assert rest == {ending: kept[ending]}
-            assert type_of(kept[ending]) == "response.failed"
+            assert rest == {ending: all_events[ending]}
+            assert type_of(all_events[ending]) == "response.failed"
     else:
         assert rest == {}
-        assert seen == kept
+        assert seen == all_events
     assert final["status"] in _ENDED
-    assert json.loads(kept[ending].split(b"data: ", 1)[1])["response"] == final
+    assert json.loads(all_events[ending].split(b"data: ", 1)[1])["response"] == final
     if had is not None:
         assert _text(final).startswith(had.text), "what was saved is not there any more"
         assert ending > had.last or had.status in _ENDED
@@ -147,12 +147,12 @@ def forget_newest(url: str, response_id: str, count: int, *, rewound: bool) -> N
     with redis.Redis.from_url(url) as admin:
         (key,) = admin.keys(f"*:log:{response_id}")
         newest = admin.xrevrange(key, count=count)
-        kept = admin.xrange(key)[: -len(newest)]
+        older = admin.xrange(key)[: -len(newest)]
         if not rewound:
             admin.xdel(key, *(name for name, _ in newest))
             return
         admin.delete(key)
-        for name, fields in kept:
+        for name, fields in older:
             admin.xadd(key, fields, id=name)
 
 

@@ -12,15 +12,15 @@ def garbage() -> Iterator[set[str]]:
     cycles: classes with their modules, and functions with their files where frames are left. The collector is
     off during the context. Older objects are frozen and stay frozen: otherwise each later collection would
     examine all collected tests, which takes most of a second."""
-    found: set[str] = set()
+    names: set[str] = set()
     enabled, flags = gc.isenabled(), gc.get_debug()
     gc.disable()
     gc.freeze()
     try:
         gc.set_debug(gc.DEBUG_SAVEALL)
-        yield found
+        yield names
         gc.collect()
-        found.update(_name(each) for each in gc.garbage)
+        names.update(_name(each) for each in gc.garbage)
     finally:
         gc.set_debug(flags)
         gc.garbage.clear()

@@ -94,11 +94,11 @@ def call(arguments: str = "", id: str = "fc_u", call_id: str = "call_u", **field
 
 
 def reasoning(*raw: str, summary: Iterable[str] = (), id: str = "rs_u", **fields: Any) -> Json:
-    found: Json = {"type": "reasoning", "id": id, **fields}
-    found["summary"] = [{"type": "summary_text", "text": text} for text in summary]
+    item: Json = {"type": "reasoning", "id": id, **fields}
+    item["summary"] = [{"type": "summary_text", "text": text} for text in summary]
     if raw:
-        found["content"] = [{"type": "reasoning_text", "text": text} for text in raw]
-    return found
+        item["content"] = [{"type": "reasoning_text", "text": text} for text in raw]
+    return item
 
 
 def delta(kind: str, text: str, at: int = 0, id: str = "msg_u", **fields: Any) -> Json:
@@ -113,10 +113,10 @@ def delta(kind: str, text: str, at: int = 0, id: str = "msg_u", **fields: Any) -
 
 def whole(kind: str, field: str, text: str, at: int = 0, id: str = "msg_u", **fields: Any) -> Json:
     """Return the done event that belongs to such a delta."""
-    made = delta(kind, "", at, id, **fields)
-    made["type"] = f"response.{kind}.done"
-    del made["delta"]
-    return {**made, field: text}
+    event = delta(kind, "", at, id, **fields)
+    event["type"] = f"response.{kind}.done"
+    del event["delta"]
+    return {**event, field: text}
 
 
 def say(text: str, at: int = 0, id: str = "msg_u", **fields: Any) -> Json:

@@ -21,10 +21,10 @@ _UPSTREAM: Final = "127.0.0.1:8080"
 
 def program(name: str) -> str:
     """The program's path; skips the test if the program is not installed."""
-    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found is None:
+    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if path is None:
         pytest.skip(f"{name} is not installed")
-    return found
+    return path
 
 
 def _changed(text: str, *changes: tuple[str, str]) -> str:
@@ -53,12 +53,12 @@ def _ingress(server: str, port: int, folder: Path) -> list[str]:
     """nginx configured as Kubernetes' Ingress: it passes any requested protocol on."""
     arguments = _nginx(server, port, folder)
     config = folder / "nginx.conf"
-    given = '    default "";\n    ~*^websocket$ websocket;'
+    upgrades = '    default "";\n    ~*^websocket$ websocket;'
     closed = '    default "";\n    websocket upgrade;'
     config.write_text(
         _changed(
             config.read_text(),
-            (given, "    default $http_upgrade;"),
+            (upgrades, "    default $http_upgrade;"),
             (closed, '    default upgrade;\n    "" "";'),
         )
     )

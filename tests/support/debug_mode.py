@@ -20,8 +20,8 @@ def log_no_durations() -> None:
 
 def without_durations(said: AnyStr) -> AnyStr:
     """Return the output of another process without these warnings."""
-    found: AnyStr = _LINES[type(said)].sub(said[:0], said)
-    return found
+    output: AnyStr = _LINES[type(said)].sub(said[:0], said)
+    return output
 
 
 def _is_no_duration(record: logging.LogRecord) -> bool:

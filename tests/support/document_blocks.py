@@ -13,22 +13,22 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def blocks(path: str, language: str) -> list[tuple[str, str]]:
     """(nearest heading, code) of every block in this language. Raises LookupError if there is none."""
     text = (REPOSITORY / path).read_text(encoding="utf-8")
-    found = []
+    pairs = []
     for match in _BLOCK.finditer(text):
         if match.group(1) == language:
             headings = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)
-            found.append((headings[-1] if headings else path, match.group(2)))
-    if not found:
+            pairs.append((headings[-1] if headings else path, match.group(2)))
+    if not pairs:
         raise LookupError(f"{path} has no {language} block")
-    return found
+    return pairs
 
 
 def files(path: str) -> dict[str, str]:
     """The blocks that name a file behind their language, by that name. Raises when there is none."""
-    found = dict(_FILE.findall((REPOSITORY / path).read_text(encoding="utf-8")))
-    if not found:
+    contents = dict(_FILE.findall((REPOSITORY / path).read_text(encoding="utf-8")))
+    if not contents:
         raise LookupError(f"{path} has no block with the name of a file")
-    return found
+    return contents
 
 
 def commands(path: str, heading: str) -> list[str]:

@@ -187,15 +187,15 @@ def key_of(block: Block) -> str | None:
 
 def pages() -> list[str]:
     """The pages of the repository that people read, from its root."""
-    found: list[Path] = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
-    found += [
+    paths: list[Path] = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    paths += [
         REPOSITORY / "bridge" / "README.md",
         REPOSITORY / "server" / "README.md",
         REPOSITORY / "snapshots" / "README.md",
         REPOSITORY / "server/openresponses_server/vscode/extension/README.md",
     ]
-    found += sorted((REPOSITORY / "docs").glob("*.md")) + sorted((REPOSITORY / "docs").glob("clients/*.md"))
-    return [path.relative_to(REPOSITORY).as_posix() for path in found]
+    paths += sorted((REPOSITORY / "docs").glob("*.md")) + sorted((REPOSITORY / "docs").glob("clients/*.md"))
+    return [path.relative_to(REPOSITORY).as_posix() for path in paths]
 
 
 def run_python(code: str, page: str, base: str = ADDRESS) -> None:

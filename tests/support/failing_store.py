@@ -53,8 +53,8 @@ class FailingStore:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         parts: dict[str, Any] = {"heads": self.kept.listing}
-        kept = self.kept.usage if "usage" in name else parts.get(name, self.kept)
-        method: Callable[..., Any] = getattr(kept, name)
+        store = self.kept.usage if "usage" in name else parts.get(name, self.kept)
+        method: Callable[..., Any] = getattr(store, name)
         if name in ("frames", "export"):
             return method
 
@@ -79,10 +79,10 @@ def as_store(store: FailingStore) -> ResponseStore:
 def store_ends_within(patch: pytest.MonkeyPatch, seconds: float) -> None:
     """Set how many seconds later runs keep trying to store their end, instead of the store's own limit."""
 
-    made: Any = ResponseSessionPersistenceTransformer
+    transformer: Any = ResponseSessionPersistenceTransformer
 
     def impatient(*given: Any) -> Any:
         *others, times, options = given
-        return made(*others, replace(times, timeout=seconds, certainty=0.0, settling=0.0), options)
+        return transformer(*others, replace(times, timeout=seconds, certainty=0.0, settling=0.0), options)
 
     patch.setattr(support, "ResponseSessionPersistenceTransformer", impatient)

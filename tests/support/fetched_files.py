@@ -71,8 +71,8 @@ def public_files(lookups: dict[str, list[list[str]]]) -> Iterator[Files]:
         if host not in lookups:
             raise ValueError("embedded null character")  # as the look-up of the system does
         answers = lookups[host]
-        found = answers.pop(0) if len(answers) > 1 else answers[0]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
+        addresses = answers.pop(0) if len(answers) > 1 else answers[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in addresses]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetching, "is_public", lambda address: address == PUBLIC or is_public(address))

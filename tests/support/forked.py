@@ -121,12 +121,12 @@ class Forked(subprocess.Popen[AnyStr]):
         own: Mapping[str, str] = os.environ if env is None else env
         words: list[str] = [str(len(args)), *args, *(f"{name}={value}" for name, value in own.items())]
         fields = [options, os.fspath(cwd or os.getcwd()), *words]
-        asked = os.fsencode("\0".join(fields))
+        payload = os.fsencode("\0".join(fields))
         self._connection = socket.socket(socket.AF_UNIX)
         try:
             self._connection.connect(self._server.address)
-            socket.send_fds(self._connection, [b"%08d" % len(asked)], streams)
-            self._connection.sendall(asked)
+            socket.send_fds(self._connection, [b"%08d" % len(payload)], streams)
+            self._connection.sendall(payload)
             self.pid = self._next()
         except BaseException:
             self._connection.close()

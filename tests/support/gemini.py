@@ -25,12 +25,12 @@ SIGNATURE = "thoughtSignature"
 
 def chunk(*parts: Json, finish: Any = None, usage: Json | None = None, **candidate: Any) -> bytes:
     """One chunk of the first candidate."""
-    made: Json = {"index": 0, **candidate}
+    entry: Json = {"index": 0, **candidate}
     if parts:
-        made["content"] = {"role": "model", "parts": list(parts)}
+        entry["content"] = {"role": "model", "parts": list(parts)}
     if finish is not None:
-        made["finishReason"] = finish
-    return encode({"candidates": [made]} | ({} if usage is None else {"usageMetadata": usage}))
+        entry["finishReason"] = finish
+    return encode({"candidates": [entry]} | ({} if usage is None else {"usageMetadata": usage}))
 
 
 class CheckedGemini(checked_inbound.CheckedInbound):
@@ -73,13 +73,13 @@ def recorded(path: Path) -> list[bytes]:
 def parts_of(frames: Iterable[bytes]) -> list[Json]:
     """The parts of a stream as clients send them back: adjacent pieces of text without a signature are
     joined; empty parts, and arguments that arrive in pieces, are left out."""
-    found: list[Json] = []
+    parts: list[Json] = []
     for value in map(json.loads, frames):
         for each in value if isinstance(value, list) else [value]:
             for candidate in each.get("candidates", ())[:1]:
                 for part in candidate.get("content", {}).get("parts", ()):
-                    _append(found, dict(part))
-    return found
+                    _append(parts, dict(part))
+    return parts
 
 
 def _append(found: list[Json], part: Json) -> None:
@@ -99,8 +99,8 @@ def _append(found: list[Json], part: Json) -> None:
 def without_made_ids(parts: Iterable[Json], original: Iterable[Json]) -> list[Json]:
     """The parts without the ids that were made for calls that had none."""
     made = []
-    for part, given in zip(parts, original, strict=True):
-        if "functionCall" in part and "id" not in given.get("functionCall", {}):
+    for part, counterpart in zip(parts, original, strict=True):
+        if "functionCall" in part and "id" not in counterpart.get("functionCall", {}):
             part = part | {"functionCall": {k: v for k, v in part["functionCall"].items() if k != "id"}}
         made.append(part)
     return made

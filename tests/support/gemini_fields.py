@@ -93,8 +93,8 @@ _HELLO: Final[Json] = {"role": "user", "parts": [{"text": "Hello"}]}
 
 def fields_in_list() -> Json:
     """Return `requests` and `answers` from the file: a wire value by the path of each field."""
-    found: Json = json.loads(LIST.read_text("utf-8"))
-    return found
+    fields: Json = json.loads(LIST.read_text("utf-8"))
+    return fields
 
 
 def fields_of_sdk() -> Json:
@@ -104,12 +104,12 @@ def fields_of_sdk() -> Json:
 
 
 def _requests(sdk: Any) -> Iterator[tuple[str, Json]]:
-    made = asked(
+    cases = asked(
         TypedFields(NEEDED, _READY | READY_IN_CONFIG, NAMED).of(sdk.GenerateContentConfig),
         TypedFields(NEEDED, _READY, NAMED).of(sdk.Tool),
         TypedFields(NEEDED, _READY, NAMED_IN_PARTS).of(sdk.Part),
     )
-    for field, contents, config in made:
+    for field, contents, config in cases:
         yield field, _wire(sdk, contents, config)
 
 
@@ -150,17 +150,17 @@ def _wire(sdk: Any, contents: list[Json], config: Json) -> Json:
     """The body that the SDK sends: by the Gemini API's rules, or by Vertex AI's for fields that those
     exclude."""
     models, common = import_module("google.genai.models"), import_module("google.genai._common")
-    given = sdk._GenerateContentParameters(
+    parameters = sdk._GenerateContentParameters(
         model="m",
         contents=[sdk.Content.model_validate(each) for each in contents],
         config=sdk.GenerateContentConfig.model_validate(config),
     )
     try:
         client = SimpleNamespace(vertexai=False)
-        body = models._GenerateContentParameters_to_mldev(client, given, None, given)
+        body = models._GenerateContentParameters_to_mldev(client, parameters, None, parameters)
     except ValueError:
         client = SimpleNamespace(vertexai=True, project="p", location="l")
-        body = models._GenerateContentParameters_to_vertex(client, given, None, given)
+        body = models._GenerateContentParameters_to_vertex(client, parameters, None, parameters)
     body = common.encode_unserializable_types(common.convert_to_dict(body))
     return {name: value for name, value in body.items() if not name.startswith("_") and value != {}}
 
@@ -211,8 +211,8 @@ def is_ours(section: str, field: str) -> str:
 
 def parts_joined(given: Json) -> Json:
     """The answer in which a text and the parts without text after it are one part."""
-    made = deepcopy(given)
-    for candidate in made.get("candidates", ()):
+    copy = deepcopy(given)
+    for candidate in copy.get("candidates", ()):
         joined: list[Json] = []
         for part in candidate.get("content", {}).get("parts", ()):
             if joined and part.get("text") == "" and "text" in joined[-1]:
@@ -220,7 +220,7 @@ def parts_joined(given: Json) -> Json:
             else:
                 joined.append(part)
         candidate["content"]["parts"] = joined
-    return made
+    return copy
 
 
 def written(fields: Json) -> str:
@@ -258,9 +258,9 @@ def missing(sent: Any, found: Any, where: str = "") -> list[str]:
 def sent(body: Json) -> tuple[Json, list[str]]:
     """Return what the upstream gets of such a body, and the reported losses."""
     request, read = from_gemini(encode(body), SEALER)
-    made, written = to_gemini(request, model="gemini-3-pro", sealer=SEALER)
-    found: Json = alike(decode_json(encode(made)))
-    return found, [str(case) for case in (*read, *written)]
+    payload, written = to_gemini(request, model="gemini-3-pro", sealer=SEALER)
+    wire: Json = alike(decode_json(encode(payload)))
+    return wire, [str(case) for case in (*read, *written)]
 
 
 def returned(frames: list[Json]) -> tuple[Json, Json, list[str]]:

@@ -109,11 +109,11 @@ def measured(monkeypatch: pytest.MonkeyPatch, reader: Any) -> Any:
 def points(reader: Any) -> dict[str, list[Any]]:
     """The name of each metric in a reader in memory → its data points."""
     data = reader.get_metrics_data()
-    found: dict[str, list[Any]] = {}
+    points_by_name: dict[str, list[Any]] = {}
     for resource in () if data is None else data.resource_metrics:
         for scope in resource.scope_metrics:
             assert scope.schema_url == tracing.SCHEMA
             for metric in scope.metrics:
                 assert metric.unit == METRICS[metric.name][0]
-                found[metric.name] = list(metric.data.data_points)
-    return found
+                points_by_name[metric.name] = list(metric.data.data_points)
+    return points_by_name

@@ -26,12 +26,12 @@ def changed_at(request: dict[str, Any], place: Path) -> Iterator[dict[str, Any]]
     *before, last = place
     text = json.dumps(request)
     for wrong in (..., *WRONG):
-        made = json.loads(text)  # faster than a deep copy
-        within = made
+        variant = json.loads(text)  # faster than a deep copy
+        within = variant
         for key in before:
             within = within[key]
         if wrong is ...:
             del within[last]
         else:
             within[last] = wrong
-        yield made
+        yield variant

@@ -128,16 +128,16 @@ class InProcess:
         inbox.put_nowait({"type": "websocket.connect"})
         scope = {**scope_of("websocket", b"/v1/responses", headers), "subprotocols": []}
         serving = asyncio.create_task(self.app(scope, inbox.get, outbox.put))
-        found = []
+        turns = []
         try:
             if (await outbox.get())["type"] == "websocket.accept":
                 for message in messages:
                     inbox.put_nowait(_message(message))
-                    found.append(await _turn(outbox))
+                    turns.append(await _turn(outbox))
         finally:
             inbox.put_nowait({"type": "websocket.disconnect", "code": 1000})
             await serving
-        return found
+        return turns
 
     async def _live(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}

@@ -38,7 +38,7 @@ def picture(page: Any, name: str) -> None:
 
 def cut_off(page: Any, selector: str) -> list[str]:
     """The texts of visible elements that are cut off, and of hidden ones."""
-    found: list[str] = page.eval_on_selector_all(
+    texts: list[str] = page.eval_on_selector_all(
         selector,
         """all => all.filter(each => {
           const range = document.createRange(); range.selectNodeContents(each);
@@ -46,7 +46,7 @@ def cut_off(page: Any, selector: str) -> list[str]:
           return each.textContent && (!box.width || text.width > box.width + 0.5);
         }).map(each => each.textContent)""",
     )
-    return found
+    return texts
 
 
 _FRAMES = """async ([selector, slider]) => {
@@ -73,5 +73,5 @@ _FRAMES = """async ([selector, slider]) => {
 def frames(page: Any, scrolled: str = ".list .events") -> dict[str, dict[str, float]]:
     """Milliseconds between frames, median and worst, while this list is scrolled and the stream is
     scrubbed."""
-    found: dict[str, dict[str, float]] = page.evaluate(_FRAMES, [scrolled, ".scrub"])
-    return found
+    durations: dict[str, dict[str, float]] = page.evaluate(_FRAMES, [scrolled, ".scrub"])
+    return durations

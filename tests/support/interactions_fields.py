@@ -50,8 +50,8 @@ _UNKNOWN: Final = ("is_unknown", "raw", "UNKNOWN")
 
 def fields_in_list() -> Json:
     """Return `requests` and `answers` from the file: a wire value by the path of each field."""
-    found: Json = json.loads(LIST.read_text("utf-8"))
-    return found
+    fields: Json = json.loads(LIST.read_text("utf-8"))
+    return fields
 
 
 def fields_of_sdk() -> Json:
@@ -63,13 +63,13 @@ def fields_of_sdk() -> Json:
 def _needed(sdk: Any) -> dict[str, Json]:
     """Return the fields that objects need in addition to the one under test: their type, which the SDK adds
     itself."""
-    found = dict(_NEEDED)
+    required = dict(_NEEDED)
     for module in iter_modules(sdk.__path__):
         for kind in vars(import_module(f"{sdk.__name__}.{module.name}")).values():
             own = getattr(kind, "model_fields", {}).get("type")
             if own is not None and isinstance(own.default, str):
-                found[kind.__name__] = {"type": own.default} | _NEEDED.get(kind.__name__, {})
-    return found
+                required[kind.__name__] = {"type": own.default} | _NEEDED.get(kind.__name__, {})
+    return required
 
 
 def _steps(sdk: Any) -> Iterator[tuple[str, Json]]:
@@ -109,20 +109,20 @@ _MADE: Final = ("output_text", "output_image", "output_audio", "output_video")
 def sent(body: Json) -> tuple[Json, list[str]]:
     """Return what the upstream gets of such a body, and the reported losses."""
     request, read = from_interactions(encode(body), SEALER)
-    made, written = to_interactions(request, model="m", sealer=SEALER)
-    found: Json = decode_json(encode(made))
-    return found, [str(case) for case in (*read, *written)]
+    payload, written = to_interactions(request, model="m", sealer=SEALER)
+    wire: Json = decode_json(encode(payload))
+    return wire, [str(case) for case in (*read, *written)]
 
 
 def frames(answer: Json) -> list[Json]:
     """An answer as the events of its stream."""
     steps: list[Json] = answer["steps"]
-    made: list[Json] = [{"event_type": "interaction.created", "interaction": {"status": "in_progress"}}]
+    events: list[Json] = [{"event_type": "interaction.created", "interaction": {"status": "in_progress"}}]
     for index, step in enumerate(steps):
-        made.append({"event_type": "step.start", "index": index, "step": step})
-        made.append({"event_type": "step.stop", "index": index})
+        events.append({"event_type": "step.start", "index": index, "step": step})
+        events.append({"event_type": "step.stop", "index": index})
     ended = {name: value for name, value in answer.items() if name != "steps"}
-    return [*made, {"event_type": "interaction.completed", "interaction": ended}]
+    return [*events, {"event_type": "interaction.completed", "interaction": ended}]
 
 
 def returned(events: list[Json]) -> tuple[Json, Json, list[str]]:
@@ -131,8 +131,8 @@ def returned(events: list[Json]) -> tuple[Json, Json, list[str]]:
     machine = ResponseStreamStateMachine("m", wire="openai")
     inbound, outbound = Inbound(machine, SEALER), Outbound(SEALER, thoughts=True)
     folding, end = Folding(outbound.diagnostics), dict[str, Any]()
-    made = [event for frame in events for event in inbound.feed(encode(frame))] + inbound.close()
-    for event in made:
+    stream_events = [event for frame in events for event in inbound.feed(encode(frame))] + inbound.close()
+    for event in stream_events:
         chunks = outbound.feed(event)
         folding.feed(chunks)
         end |= next((each["interaction"] for each in chunks if "interaction" in each), {})

@@ -67,8 +67,8 @@ def events_of(answer: Answer) -> Iterator[Event]:
         yield from machine.reasoning(answer.thinking)
     for piece in answer.text.split(" ") if answer.text else ():
         yield from machine.text(piece if piece == answer.text.split(" ")[0] else f" {piece}")
-    for index, (call_id, name, given) in enumerate(answer.calls):
-        arguments = given if isinstance(given, str) else json.dumps(given)
+    for index, (call_id, name, raw) in enumerate(answer.calls):
+        arguments = raw if isinstance(raw, str) else json.dumps(raw)
         yield from machine.tool_call(index, call_id, name, arguments[:5])
         yield from machine.tool_call(index, arguments=arguments[5:])
     if answer.marker is not None:
@@ -145,9 +145,9 @@ class Driven(Struct):
     def _run(self, action: RunToolCalls, run: Callable[[ToolCall], ToolCallOutcome | None]) -> None:
         for call in action.calls:
             self.ran.append(call.id)
-            made = run(call)
-            if made is not None:
-                self.loop.call_ended(call.id, made)
+            outcome = run(call)
+            if outcome is not None:
+                self.loop.call_ended(call.id, outcome)
 
 
 def driven(
@@ -158,18 +158,18 @@ def driven(
     **options: Any,
 ) -> Driven:
     """A loop that continues after these entries."""
-    kept = list(entries)
+    history = list(entries)
     context = context or PromptContext(system=["You are a test."], query=query, tools=TOOLS)
     loop = ToolCallingLoop(
         context,
         renderer or PromptRenderer(),
-        state=LoopState(kept),
-        record=kept.append,
+        state=LoopState(history),
+        record=history.append,
         parallel=PARALLEL.__contains__,
         clock=lambda: 1_700_000_000.5,
         **options,
     )
-    return Driven(loop, kept)
+    return Driven(loop, history)
 
 
 def lines(entries: Iterable[LoopEntry]) -> bytes:

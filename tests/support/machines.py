@@ -124,7 +124,7 @@ class Run:
         assert not broken, [str(each) for each in broken]
         if self.schema and event.type in PUBLISHED_EVENTS:
             raw = without_extensions(plain(event))
-            assert not (found := event_violations(raw)), ("E3", found, raw)
+            assert not (violations := event_violations(raw)), ("E3", violations, raw)
 
 
 def without_extensions(event: Any) -> Any:

@@ -23,11 +23,11 @@ class Managed:
 
     def add(self, *arguments: str) -> tuple[str, dict[str, str]]:
         """Add a key, and return its id and its request header."""
-        made = self.keys("add", *arguments)
-        assert made.exit_code == 0, made.output
-        key = made.stdout.strip()
+        result = self.keys("add", *arguments)
+        assert result.exit_code == 0, result.output
+        key = result.stdout.strip()
         assert re.fullmatch(r"orb_[\w-]{43}", key)
-        return made.stderr.split()[0], {"authorization": f"Bearer {key}"}
+        return result.stderr.split()[0], {"authorization": f"Bearer {key}"}
 
     def becomes(self, headers: dict[str, str], status: int, path: str = "/v1/models", **body: Any) -> Reply:
         """Repeat the request until the answer has this status, and return the answer."""

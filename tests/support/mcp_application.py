@@ -35,13 +35,13 @@ def model(received: Received) -> Script:
     """Call the tool for each city in the question that has no output yet, then repeat what the tools
     returned."""
     messages = received.body["messages"]
-    told = [each["content"] for each in messages if each["role"] == "tool"]
+    outputs = [each["content"] for each in messages if each["role"] == "tool"]
     offered = [each["function"]["name"] for each in received.body.get("tools", [])]
     last = messages[-1]
     if last["role"] == "user" and FUNCTION in offered and "Oslo" in str(last["content"]):
         arguments = '{"city":"Oslo"}'
         return Script([call(0, arguments, FUNCTION, "call_up_1"), chunk("tool_calls"), b"data: [DONE]\n\n"])
-    return Script(text(f"Told: {' | '.join(map(str, told))}"))
+    return Script(text(f"Told: {' | '.join(map(str, outputs))}"))
 
 
 class Served:
@@ -59,8 +59,8 @@ class Served:
         reply = self.app.call("POST", "/v1/responses", body, [(b"openresponses-wire", wire.encode())])
         lines = [line[6:] for line in reply.body.split(b"\n") if line.startswith(b"data: {")]
         validator = StreamValidator(wire=wire)
-        found = [each for line in lines for each in validator.feed(decode_event(line))]
-        assert [*found, *validator.close()] == []
+        violations = [each for line in lines for each in validator.feed(decode_event(line))]
+        assert [*violations, *validator.close()] == []
         return [json.loads(line) for line in lines]
 
     @property

@@ -105,26 +105,26 @@ class Peer:
 
     async def _serve(self, received: Any, sent: Any) -> None:
         async for message in received:
-            asked = message.message
-            if not isinstance(asked, JSONRPCRequest):
+            request = message.message
+            if not isinstance(request, JSONRPCRequest):
                 continue
-            self.requests.append((asked.method, asked.params or {}))
-            if asked.method not in self.answers:
-                error = ErrorData(code=-32601, message=f"no {asked.method}")
-                await sent.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked.id, error=error)))
+            self.requests.append((request.method, request.params or {}))
+            if request.method not in self.answers:
+                error = ErrorData(code=-32601, message=f"no {request.method}")
+                await sent.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request.id, error=error)))
                 continue
-            answer = self.answers[asked.method]
+            answer = self.answers[request.method]
             if answer == "exit":
                 await sent.aclose()
                 return
             if callable(answer):
-                answer = answer(asked.params or {})
+                answer = answer(request.params or {})
                 if isinstance(answer, Awaitable):
                     answer = await answer
-            if asked.method == "tools/call" and self.flood is not None:
+            if request.method == "tools/call" and self.flood is not None:
                 await self.flood(sent)
             if answer is not None:
-                await sent.send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=asked.id, result=answer)))
+                await sent.send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request.id, result=answer)))
 
 
 def notification(method: str) -> SessionMessage:

@@ -103,10 +103,10 @@ def bodies(
 def through(body: Json) -> tuple[Json, list[str]]:
     try:
         request, read = from_messages(encode(body), SEALER)
-        made, written = to_messages(request, sealer=SEALER)
+        payload, written = to_messages(request, sealer=SEALER)
     except BridgeError as error:
         return {}, [f"refused: {error.message}"]
-    return json.loads(encode(made)), [case.where for each in (read, written) for case in each.of("loss")]
+    return json.loads(encode(payload)), [case.where for each in (read, written) for case in each.of("loss")]
 
 
 def answers(of_message: Iterable[Sample]) -> Iterator[tuple[str, Json]]:
@@ -202,8 +202,8 @@ def answered(answer: Json, *, from_stream: bool, to_stream: bool) -> tuple[Json,
     if to_stream:
         outbound = Outbound(SEALER)
         chunks = [chunk for event in events for chunk in outbound.feed(event)] + outbound.close()
-        found = folded(parse_sse(encode_sse(chunks)))
+        result = folded(parse_sse(encode_sse(chunks)))
         lost.extend(outbound.diagnostics)
     else:
-        found = message(stream.snapshot, SEALER, diagnostics=lost)
-    return json.loads(encode(found)), [case.where for case in lost if case.kind in ("loss", "ignored")]
+        result = message(stream.snapshot, SEALER, diagnostics=lost)
+    return json.loads(encode(result)), [case.where for case in lost if case.kind in ("loss", "ignored")]

@@ -28,6 +28,6 @@ def make_read_only(folder: Path) -> None:
 
 def _mount(*given: str) -> None:
     mount = shutil.which("mount")
-    made = mount and subprocess.run([mount, *given], capture_output=True, check=False)
-    if not made or made.returncode:
+    result = mount and subprocess.run([mount, *given], capture_output=True, check=False)
+    if not result or result.returncode:
         pytest.skip("no file system can be mounted here: that needs root")

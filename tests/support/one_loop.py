@@ -77,13 +77,13 @@ async def serving(routes: int = 1, **settings: Any) -> Any:
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1"
     models = ["m"] if routes > 1 else []
     upstreams = [UpstreamSettings(url=url, name=f"up{number}", models=models) for number in range(routes)]
-    given = Settings(upstreams=upstreams, keep_alive=30.0, **settings)
+    configuration = Settings(upstreams=upstreams, keep_alive=30.0, **settings)
     server = Server(
         Config(
-            create_app(given),
+            create_app(configuration),
             log_level="critical",
             port=0,
-            http=http_protocol(given),
+            http=http_protocol(configuration),
             ws="none",
             lifespan="on",
         )

@@ -33,15 +33,15 @@ class Bench:
         self.log = log or MemoryLog()
         self.woken = 0
         self.sent: list[Event] = []
-        given: dict[str, Any] = {"wire": wire, "clock": self.time, "wake": self.wake, **_NO_TIME, **more}
+        options: dict[str, Any] = {"wire": wire, "clock": self.time, "wake": self.wake, **_NO_TIME, **more}
         self.kept = ResponseSessionPersistenceTransformer(
             StoredResponse(self.machine.snapshot, [], request=request),
             lambda: self.machine.snapshot,
             as_store(self.store),
             self.log,
             WORKER,
-            StoringTimes(**{name: given[name] for name in given.keys() & _TIMES}),
-            RecordOptions(**{name: given[name] for name in given.keys() - _TIMES}),
+            StoringTimes(**{name: options[name] for name in options.keys() & _TIMES}),
+            RecordOptions(**{name: options[name] for name in options.keys() - _TIMES}),
         )
 
     @property
@@ -57,9 +57,9 @@ class Bench:
         return sent
 
     async def record(self) -> StoredResponse:
-        found = await self.store.kept.get(self.id)
-        assert found is not None
-        return found
+        response = await self.store.kept.get(self.id)
+        assert response is not None
+        return response
 
     async def stored_bytes(self) -> bytes:
         return b"".join([frames.data async for frames in self.store.kept.frames(self.id)])

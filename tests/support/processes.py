@@ -129,7 +129,7 @@ def free_port() -> int:
 
 def children(pid: int) -> set[int]:
     """The worker processes of this parent."""
-    found = set()
+    pids = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
@@ -137,8 +137,8 @@ def children(pid: int) -> set[int]:
         except OSError:
             continue
         if int(fields[1]) == pid and b"openresponses_server.serving.worker" in line and fields[0] != "Z":
-            found.add(int(stat.parent.name))
-    return found
+            pids.add(int(stat.parent.name))
+    return pids
 
 
 QUIET = ("ASGI callable", "Traceback", "Cancel ", "Exception")
@@ -146,7 +146,7 @@ QUIET = ("ASGI callable", "Traceback", "Cancel ", "Exception")
 
 def ended(process: subprocess.Popen[str], seconds: float = 60.0) -> str:
     """Wait until the process has ended as one that was asked to stop, and return its output."""
-    said = process.communicate(timeout=seconds)[1]
-    assert process.returncode == 0, said
-    assert not [word for word in QUIET if word in said], said
-    return said
+    errors = process.communicate(timeout=seconds)[1]
+    assert process.returncode == 0, errors
+    assert not [word for word in QUIET if word in errors], errors
+    return errors

@@ -22,8 +22,8 @@ _PLAIN: Final = (str, bytes, int, float, bool, type(None))
 
 def public_members(module: str) -> Members:
     """The names in `__all__` of this module."""
-    found = import_module(module)
-    return {name: list(_lines(name, getattr(found, name))) for name in sorted(found.__all__)}
+    namespace = import_module(module)
+    return {name: list(_lines(name, getattr(namespace, name))) for name in sorted(namespace.__all__)}
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:

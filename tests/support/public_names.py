@@ -137,14 +137,14 @@ def _endpoints() -> set[str]:
 def _python() -> set[str]:
     """Return `module.name` for the modules that pages import: all names that a module exports, or those that
     pages import from it."""
-    found = {f"{module}.{name}" for module, names in _KEPT.items() for name in names}
+    exports = {f"{module}.{name}" for module, names in _KEPT.items() for name in names}
     pages = {REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")}
     for page in pages - {REPOSITORY / "docs" / "dialects.md"}:  # this page is about a package within this one
         for module, imported in _IMPORTED.findall(page.read_text("utf-8")):
             names = re.findall(r"\w+", imported)
             exported = getattr(import_module(module), "__all__", names)
-            found |= {f"{module}.{name}" for name in {*exported, *names}}
-    return found
+            exports |= {f"{module}.{name}" for name in {*exported, *names}}
+    return exports
 
 
 def _events() -> set[str]:
@@ -193,12 +193,12 @@ _SHORT_LIVED: Final = {"metrics", "events of the log"}
 def releases(changelog: str) -> list[Release]:
     """The releases of a changelog, the newest first."""
     _, *pieces = _RELEASE.split(changelog)
-    found = []
+    entries = []
     for version, day, text in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
         sections = {title: frozenset(_FIRST_NAME.findall(body)) for title, body in _SECTION.findall(text)}
         numbers = () if version == "Unreleased" else tuple(map(int, version.split(".")))
         nothing = frozenset[str]()
-        found.append(
+        entries.append(
             Release(
                 numbers,
                 date.fromisoformat(day) if day else None,
@@ -206,7 +206,7 @@ def releases(changelog: str) -> list[Release]:
                 sections.get("Removed", nothing),
             )
         )
-    return found
+    return entries
 
 
 def breaches(before: Names, now: Names, changes: list[Release], version: str, today: date) -> list[str]:

@@ -46,8 +46,8 @@ def python_path(*folders: Path) -> str:
 
 def last_tag(repository: Path) -> str:
     """Return the last tag of a version before the commit that is checked out; empty if there is none."""
-    asked = ["git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^"]
-    done = subprocess.run(asked, cwd=repository, capture_output=True, text=True, check=False)
+    command = ["git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -61,8 +61,8 @@ def _git(*words: str) -> bytes:
     except FileNotFoundError:
         pytest.skip("git is not installed: there is no release before to test with")
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
+        reason = done.stderr.decode(errors="replace").strip()
         if os.environ.get(NAMED):
-            pytest.fail(f"{NAMED}: {said}")
-        pytest.skip(f"there is no history with a release before: {said}")
+            pytest.fail(f"{NAMED}: {reason}")
+        pytest.skip(f"there is no history with a release before: {reason}")
     return done.stdout

@@ -60,10 +60,10 @@ def in_conversation(item: Json) -> list[Json]:
     kind = str(item.get("type", "message"))
     if kind.startswith("tool_search"):
         item = {"execution": "client", "call_id": "c1"} | item
-    for call, said in _PAIRS.items():
+    for call, fields in _PAIRS.items():
         output = _OUTPUTS.get(call, f"{call}_output")
         if kind == output:
-            return [_HI, {"type": call, **said}, {"call_id": "c1"} | item]
+            return [_HI, {"type": call, **fields}, {"call_id": "c1"} | item]
         if kind == call:
             return [_HI, item, {"type": output, **_OUTPUT, **_ANSWERS.get(kind, {})}]
     return [_HI, item]
@@ -87,10 +87,10 @@ def _body_with(path: Path, value: Json) -> tuple[str, Json]:
 
 def through(body: Json) -> tuple[Json, list[str]]:
     try:
-        made, written = to_responses(decode_request(encode(body)), options=ResponsesOptions(stateful=True))
+        payload, written = to_responses(decode_request(encode(body)), options=ResponsesOptions(stateful=True))
     except BridgeError as error:
         return {}, [f"refused: {error.message}"]
-    return json.loads(encode(made)), [str(case) for case in written]
+    return json.loads(encode(payload)), [str(case) for case in written]
 
 
 OURS: Final = {"id", "object", "created_at", "model"}
@@ -136,9 +136,9 @@ def answers(
 def _answer_with(path: Path, value: Json, *, streamed: bool) -> Iterator[tuple[str, Json]]:
     """Yield (the name of a field of a response, an answer that has it), unless the bridge answers the field
     itself."""
-    field, found = ".".join(path), value[path[0]]
+    field, content = ".".join(path), value[path[0]]
     if path[0] == "output":
-        (item,) = found
+        (item,) = content
         item |= {"id": f"{prefix_of(item['type'])}_1"} if "id" in item else {}
         parts = item.get(path[1]) if path[1] in ("content", "summary", "output") else None
         part = [parts[0].get("type", "")] if len(path) > 2 and isinstance(parts, list) else []
@@ -146,12 +146,12 @@ def _answer_with(path: Path, value: Json, *, streamed: bool) -> Iterator[tuple[s
         yield field, {**ANSWER, "output": [item]}
     elif path[0] == "error":
         if streamed:  # a whole answer with an error is a refusal, which the server handles
-            yield field, {**ANSWER, "status": "failed", "error": found}
+            yield field, {**ANSWER, "status": "failed", "error": content}
     elif path[0] == "incomplete_details":
         cut = [{**ANSWER["output"][0], "status": "incomplete"}]
-        yield field, {**ANSWER, "status": "incomplete", "output": cut, path[0]: found}
+        yield field, {**ANSWER, "status": "incomplete", "output": cut, path[0]: content}
     else:
-        yield field, {**ANSWER, path[0]: found}
+        yield field, {**ANSWER, path[0]: content}
 
 
 def answered(answer: Json, *, streamed: bool) -> tuple[Json, list[str]]:

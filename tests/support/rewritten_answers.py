@@ -55,15 +55,15 @@ def recorded(base: str, target: ServerUnderTest) -> dict[str, list[Exchange]]:
     """The exchanges of each scenario with the server at `base`; all of the scenarios have to pass."""
 
     async def play() -> dict[str, list[Exchange]]:
-        found = {}
+        exchanges = {}
         player = _Recorder(base + "/v1")
         async with player:
             for scenario in SCENARIOS.values():
                 player.seen = []
                 verdict: ScenarioResult = await player.play(scenario, target)
                 assert verdict.outcome == "passed", verdict
-                found[scenario.id] = player.seen
-        return found
+                exchanges[scenario.id] = player.seen
+        return exchanges
 
     return asyncio.run(play())
 
@@ -213,12 +213,12 @@ def body(edit: Edit) -> Rewrite:
     """Edit the JSON object of the body in place."""
 
     def rewrite(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-        found = answer.json
-        if answer.messages or not isinstance(found, dict):
+        document = answer.json
+        if answer.messages or not isinstance(document, dict):
             return answer
-        kept = json.dumps(found)
-        edit(found)
-        return answer if json.dumps(found) == kept else with_json(answer, found)
+        original = json.dumps(document)
+        edit(document)
+        return answer if json.dumps(document) == original else with_json(answer, document)
 
     return rewrite
 
@@ -227,14 +227,14 @@ def events(edit: Callable[[list[Object]], Any]) -> Rewrite:
     """Edit the events of a stream in place, over HTTP or in a turn on a WebSocket."""
 
     def rewrite(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-        found = answer.events
-        kept = json.dumps(found)
-        edit(found)
-        if json.dumps(found) == kept:
+        objects = answer.events
+        original = json.dumps(objects)
+        edit(objects)
+        if json.dumps(objects) == original:
             return answer
         if answer.messages:
-            return replace(answer, messages=[json.dumps(event).encode() for event in found])
-        frames = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in found]
+            return replace(answer, messages=[json.dumps(event).encode() for event in objects])
+        frames = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in objects]
         ended = [DONE] if any(map(is_done, answer.frames)) else []
         return replace(answer, body=b"".join(frames + ended))
 

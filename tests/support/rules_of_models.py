@@ -42,20 +42,20 @@ def _chat(body: Mapping[str, Any]) -> Seen:
     tools = {
         each["function"]["name"]: each["function"].get("parameters", {}) for each in body.get("tools", ())
     }
-    said: dict[str, list[str]] = {"system": [], "user": [], "assistant": []}
+    texts: dict[str, list[str]] = {"system": [], "user": [], "assistant": []}
     results = {}
     for message in body["messages"]:
         text = "\n".join(_texts(message.get("content")))
         if message["role"] == "tool":
             results[message["tool_call_id"]] = text
         else:
-            said[message["role"]].append(text)
-    return Seen(tools, "\n".join(said["system"]), "\n".join(said["user"]), results)
+            texts[message["role"]].append(text)
+    return Seen(tools, "\n".join(texts["system"]), "\n".join(texts["user"]), results)
 
 
 def _anthropic(body: Mapping[str, Any]) -> Seen:
     tools = {each["name"]: each.get("input_schema", {}) for each in body.get("tools", ())}
-    asked: list[str] = []
+    questions: list[str] = []
     results = {}
     for message in body["messages"]:
         content = message["content"]
@@ -64,8 +64,8 @@ def _anthropic(body: Mapping[str, Any]) -> Seen:
             if block["type"] == "tool_result":
                 results[block["tool_use_id"]] = "\n".join(_texts(block.get("content")))
             elif block["type"] == "text" and message["role"] == "user":
-                asked.append(block["text"])
-    return Seen(tools, "\n".join(_texts(body.get("system"))), "\n".join(asked), results)
+                questions.append(block["text"])
+    return Seen(tools, "\n".join(_texts(body.get("system"))), "\n".join(questions), results)
 
 
 def _gemini(body: Mapping[str, Any]) -> Seen:
@@ -73,7 +73,7 @@ def _gemini(body: Mapping[str, Any]) -> Seen:
     tools = {
         each["name"]: each.get("parametersJsonSchema") or each.get("parameters", {}) for each in declared
     }
-    asked: list[str] = []
+    questions: list[str] = []
     results = {}
     for content in body["contents"]:
         for part in content["parts"]:
@@ -81,9 +81,9 @@ def _gemini(body: Mapping[str, Any]) -> Seen:
                 answered = part["functionResponse"]
                 results[answered["id"]] = str(answered["response"].get("output", answered["response"]))
             elif content["role"] == "user":
-                asked.append(part.get("text", ""))
+                questions.append(part.get("text", ""))
     system = (part.get("text", "") for part in body.get("systemInstruction", {}).get("parts", ()))
-    return Seen(tools, "\n".join(system), "\n".join(asked), results)
+    return Seen(tools, "\n".join(system), "\n".join(questions), results)
 
 
 _SEEN = {"chat": _chat, "anthropic": _anthropic, "gemini": _gemini}
@@ -99,5 +99,5 @@ def _texts(content: Any) -> Iterator[str]:
 
 def named(seen: Seen, ending: str) -> str:
     """Return the only tool whose name ends like this; a namespace may precede the name."""
-    (found,) = [name for name in seen.tools if name.endswith(ending)]
-    return found
+    (match,) = [name for name in seen.tools if name.endswith(ending)]
+    return match

@@ -31,8 +31,8 @@ def document() -> dict[str, Any]:
 
 def schemas() -> dict[str, Any]:
     """Every schema of the document, by name."""
-    found: dict[str, Any] = document()["components"]["schemas"]
-    return found
+    definitions: dict[str, Any] = document()["components"]["schemas"]
+    return definitions
 
 
 @cache
@@ -64,9 +64,9 @@ def violations(name: str, instance: Any) -> list[str]:
     Raises AssertionError if the two engines disagree."""
     if quick_validator(name).is_valid(instance):
         return []
-    found = [_describe(error) for error in validator(name).iter_errors(instance)]
-    assert found, f"{name}: only one engine finds this invalid: {instance}"
-    return found
+    errors = [_describe(error) for error in validator(name).iter_errors(instance)]
+    assert errors, f"{name}: only one engine finds this invalid: {instance}"
+    return errors
 
 
 def event_violations(event: dict[str, Any]) -> list[str]:

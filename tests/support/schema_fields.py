@@ -68,8 +68,8 @@ class SchemaFields:
 
     def _union(self, kinds: list[Json], within: tuple[str, ...]) -> Iterator[Sample]:
         """The objects among the kinds, each with its fields; if there are none, the first kind."""
-        found = [sample for kind in kinds for sample in self._of(kind, within)]
-        yield from [sample for sample in found if sample[0]] or found[:1]
+        samples = [sample for kind in kinds for sample in self._of(kind, within)]
+        yield from [sample for sample in samples if sample[0]] or samples[:1]
 
     def _object(self, schema: Json, within: tuple[str, ...]) -> Iterator[Sample]:
         properties: dict[str, Json] = schema["properties"]

@@ -36,10 +36,10 @@ class ScriptedProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.asked.append(head)
-        wanted = f"proxy-authorization: Basic {b64encode(self.user.encode()).decode()}\r\n"
+        credentials = f"proxy-authorization: Basic {b64encode(self.user.encode()).decode()}\r\n"
         if self.says:
             writer.write(self.says)
-        elif self.user and wanted not in head:
+        elif self.user and credentials not in head:
             writer.write(b"HTTP/1.1 407 Who are you\r\ncontent-length: 0\r\n\r\n")
         else:
             await self._pass(head, reader, writer)

@@ -33,8 +33,8 @@ def fates(tried: Iterable[Tried], rows: Mapping[str, str]) -> Fates:
     """Judge the tried values. A row names a field that does not arrive, including everything within it, and
     the reason."""
     arrived, used, silent = 0, set[str](), list[str]()
-    for field, value, found, report in tried:
-        lost = missing(value, found)
+    for field, value, actual, report in tried:
+        lost = missing(value, actual)
         row = next((name for name in rows if field == name or field.startswith(f"{name}.")), None)
         if not lost:
             arrived += 1
@@ -62,7 +62,9 @@ def assert_none_is_silent(
         Tried(field, {name: each for name, each in alike(value).items() if name not in ours}, *through(value))
         for field, value in samples
     )
-    found = fates(tried, rows)
-    assert not found.silent, "\n".join(found.silent)
-    assert found.rows == sorted(rows), f"rows without a field: {', '.join(sorted(rows.keys() - found.rows))}"
-    assert found.arrived >= fewest, f"{found.arrived} arrived"
+    result = fates(tried, rows)
+    assert not result.silent, "\n".join(result.silent)
+    assert result.rows == sorted(rows), (
+        f"rows without a field: {', '.join(sorted(rows.keys() - result.rows))}"
+    )
+    assert result.arrived >= fewest, f"{result.arrived} arrived"

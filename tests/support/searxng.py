@@ -15,8 +15,8 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
 
 def calling(name: str, arguments: str, said: str = "", id: str = "call_1") -> Script:
     steps = [chunk(content=said)] if said else []
-    made = [tool_call(0, "", name, id), tool_call(0, arguments)]
-    return Script([*steps, *made, chunk("tool_calls"), frame(choices=[], usage=USAGE), DONE])
+    calls = [tool_call(0, "", name, id), tool_call(0, arguments)]
+    return Script([*steps, *calls, chunk("tool_calls"), frame(choices=[], usage=USAGE), DONE])
 
 
 def found(*hits: tuple[str, str, str]) -> Script:
@@ -28,8 +28,8 @@ HIT = ("https://example.com/weather", "Weather", "It will <b>rain</b> &amp; stop
 
 
 def settings(upstream: ScriptedUpstream, searxng: ScriptedUpstream, **changes: Any) -> Settings:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "upstreams": [UpstreamSettings(url=upstream.url, name="scripted")],
         "web_search": WebSearchSettings(provider="searxng", url=searxng.url.removesuffix("/v1")),
     }
-    return Settings(**given | changes)
+    return Settings(**defaults | changes)

@@ -643,8 +643,12 @@ NO_ROUTE = ServerAnswer(status=405, headers=JSON, body=b'{"detail":"Method Not A
 
 def spaced(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
     """Write the same JSON with line ends."""
-    found = answer.json
-    return replace(answer, body=json.dumps(found, indent=2).encode()) if isinstance(found, dict) else answer
+    document = answer.json
+    return (
+        replace(answer, body=json.dumps(document, indent=2).encode())
+        if isinstance(document, dict)
+        else answer
+    )
 
 
 def is_response(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:

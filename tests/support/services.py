@@ -99,10 +99,10 @@ class OwnRedis:
 @contextmanager
 def own_redis(program: str | None = None, options: Sequence[str] = ()) -> Iterator[OwnRedis]:
     """A Redis that the test may kill, started with these additional options."""
-    found = program or shutil.which("redis-server")
-    if found is None:
+    executable = program or shutil.which("redis-server")
+    if executable is None:
         _missing("redis-server is not installed")
-    server = OwnRedis(found, options)
+    server = OwnRedis(executable, options)
     server.start()
     try:
         yield server
@@ -172,8 +172,8 @@ class OwnPostgres:
         """Leave no free space in its file system."""
         assert self._is_mounted
         with (self._folder / "ballast").open("wb", buffering=0) as file, suppress(OSError):
-            found = os.statvfs(self._folder)
-            os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize)
+            usage = os.statvfs(self._folder)
+            os.posix_fallocate(file.fileno(), 0, usage.f_bavail * usage.f_frsize)
             while file.write(bytes(4096)):
                 pass
 
@@ -247,8 +247,8 @@ def _connect_once(url: str) -> None:
 def _postgres_programs() -> Path | None:
     folders = [*glob.glob("/usr/lib/postgresql/*/bin"), *os.environ.get("PATH", "").split(os.pathsep)]
     # `Path.is_file` raises for a folder that this user may not read
-    found = [Path(folder) for folder in folders if os.path.isfile(Path(folder) / "initdb")]
-    return max(found, default=None)
+    candidates = [Path(folder) for folder in folders if os.path.isfile(Path(folder) / "initdb")]
+    return max(candidates, default=None)
 
 
 def _missing(what: str) -> NoReturn:

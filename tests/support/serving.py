@@ -175,8 +175,8 @@ def stream(
 
 def response_of(base: str, response_id: str) -> dict[str, Any]:
     """`GET /v1/responses/{id}`."""
-    found: dict[str, Any] = call(base, "GET", f"/v1/responses/{response_id}").json
-    return found
+    response: dict[str, Any] = call(base, "GET", f"/v1/responses/{response_id}").json
+    return response
 
 
 def output_text(response: dict[str, Any]) -> str:
@@ -192,9 +192,9 @@ def output_text(response: dict[str, Any]) -> str:
 
 def wait_for(base: str, response_id: str, *statuses: str) -> dict[str, Any]:
     """Wait until the stored response has one of these statuses, and return it."""
-    while (found := response_of(base, response_id))["status"] not in statuses:
+    while (response := response_of(base, response_id))["status"] not in statuses:
         time.sleep(0.02)
-    return found
+    return response
 
 
 def violations(reply: Reply) -> list[str]:

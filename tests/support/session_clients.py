@@ -225,10 +225,10 @@ class ClaudeCode(SessionClient):
             self._say(*(self._result(each, LEFT) for each in self._called(content)), stopped)
             self._say({"type": "text", "text": f"{prompt(number)} Now!"})
         while calls := self._called(content := self._ask(model)):
-            told = [self._result(each, "done") for each in reversed(calls)]
+            results = [self._result(each, "done") for each in reversed(calls)]
             if calls[0]["name"] == "Skill":
-                told.append({"type": "text", "text": "Base directory for this skill: /tidy"})
-            self._say(*told)
+                results.append({"type": "text", "text": "Base directory for this skill: /tidy"})
+            self._say(*results)
             if number % 3 == 0:
                 self._messages.append({"role": "system", "content": "Nobody used the tasks."})
         return str(content[-1]["text"])

@@ -44,10 +44,10 @@ def shared_files(folder: str, *patterns: str) -> "list[ParameterSet]":
     if root is None:
         return [pytest.param(None, id=f"no-shared-folder-{folder}", marks=pytest.mark.skip(reason=_absent()))]
     base = root / "fixtures" / folder
-    found = sorted({path for pattern in patterns or ("*",) for path in base.glob(pattern) if path.is_file()})
-    if not found:
+    paths = sorted({path for pattern in patterns or ("*",) for path in base.glob(pattern) if path.is_file()})
+    if not paths:
         raise FileNotFoundError(f"no file under fixtures/{folder} matches {patterns}")
-    return [pytest.param(path, id=path.name) for path in found]
+    return [pytest.param(path, id=path.name) for path in paths]
 
 
 def _absent() -> str:

@@ -37,13 +37,13 @@ def shapes(hidden: bytes, key: str = "") -> list[Shape]:
     """Requests with `hidden` somewhere in the body; their own heads have `key`."""
     sized, chunks = f"Content-Length: {len(hidden)}", b"%x\r\n%b\r\n0\r\n\r\n" % (len(hidden), hidden)
     shown = [f"Authorization: Bearer {key}"] if key else []
-    found: list[Shape] = []
+    requests: list[Shape] = []
 
     def add(name: str, line: str, *fields: str, body: bytes = hidden, host: str = "Host: localhost") -> None:
         head = "\r\n".join(
             [line, *([host] if host else []), "Content-Type: application/json", *shown, *fields]
         )
-        found.append(Shape(name, head.encode("latin-1") + b"\r\n\r\n", body))
+        requests.append(Shape(name, head.encode("latin-1") + b"\r\n\r\n", body))
 
     for asks, fields in (("an unknown protocol", _UPGRADE), ("h2c", _H2C), ("a socket", _HANDSHAKE)):
         for line in (_POST, _HEALTH, "GET /v1/responses HTTP/1.1", _POST.replace("1.1", "1.0")):
@@ -146,4 +146,4 @@ def shapes(hidden: bytes, key: str = "") -> list[Shape]:
     add("a folded first field", _HEALTH, sized, host=" Host: localhost\r\nHost: localhost")
     add("a later version", "GET /healthz HTTP/2.0", sized)
     add("no version", "GET /healthz", sized)
-    return found
+    return requests

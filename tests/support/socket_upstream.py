@@ -151,13 +151,13 @@ class SocketUpstream(ScriptedUpstream):
             return await super()._answer(received, reader, writer)
         await until(self.admits)
         key = received.headers["sec-websocket-key"] + _GUID
-        given = {
+        headers = {
             "upgrade": "websocket",
             "connection": "Upgrade",
             "sec-websocket-accept": b64encode(sha1(key.encode()).digest()).decode(),
             **self.accepts,
         }
-        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         writer.write(f"HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n".encode() + self.greets)
         self.open += 1
         self._writers.add(writer)

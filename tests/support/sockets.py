@@ -90,6 +90,6 @@ def opened_socket(base: str, headers: dict[str, str] | None = None, **options: A
 def violations(events: list[dict[str, Any]]) -> list[str]:
     """Return the validator's violations in the events of one turn."""
     validator = StreamValidator()
-    found = [violation for event in events for violation in validator.feed(event_from(event))]
-    found += validator.close()
-    return [str(violation) for violation in found]
+    problems = [violation for event in events for violation in validator.feed(event_from(event))]
+    problems += validator.close()
+    return [str(violation) for violation in problems]

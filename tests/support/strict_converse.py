@@ -104,21 +104,21 @@ class Converse(Provider):
 
     def events(self, said: Said) -> list[Json]:
         """The events of an answer."""
-        found = [converse.start()]
+        frames = [converse.start()]
         at = 0
         if said.thinking:
             signature = base64.b64encode(f"signature {self.number()} \x00\xff=".encode()).decode()
             self._signed[signature] = said.thinking
-            found += converse.reasoning(at, said.thinking, signature)
+            frames += converse.reasoning(at, said.thinking, signature)
             at += 1
         if said.text:
-            found += converse.text(at, *_halves(said.text))
+            frames += converse.text(at, *_halves(said.text))
             at += 1
-        for name, given in said.calls:
-            arguments = given if isinstance(given, str) else json.dumps(given)
-            found += converse.call(at, f"tooluse_{self.number():022}", name, *_halves(arguments))
+        for name, raw in said.calls:
+            arguments = raw if isinstance(raw, str) else json.dumps(raw)
+            frames += converse.call(at, f"tooluse_{self.number():022}", name, *_halves(arguments))
             at += 1
-        return found + converse.end("tool_use" if said.calls else "end_turn")
+        return frames + converse.end("tool_use" if said.calls else "end_turn")
 
 
 def _specs(body: Json) -> list[Json]:
@@ -136,10 +136,10 @@ def wrong_signature(received: Received, address: str, token: str | None = None, 
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials
 
-    given = received.headers.get("authorization", "")
-    if not given.startswith("AWS4-HMAC-SHA256 "):
+    authorization = received.headers.get("authorization", "")
+    if not authorization.startswith("AWS4-HMAC-SHA256 "):
         return "Missing Authentication Token"
-    fields = dict(each.strip().split("=", 1) for each in given.partition(" ")[2].split(","))
+    fields = dict(each.strip().split("=", 1) for each in authorization.partition(" ")[2].split(","))
     if fields["Credential"].split("/")[0] != KEY or fields["Credential"].split("/")[2:4] != [
         REGION,
         "bedrock",
@@ -192,8 +192,12 @@ class StrictBedrock:
 
     def __call__(self, received: Received) -> Script:
         if self.bearer is not None:
-            given = received.headers.get("authorization", "")
-            fits = given == f"Bearer {self.bearer}" if self.bearer else given.startswith("Bearer ")
+            authorization = received.headers.get("authorization", "")
+            fits = (
+                authorization == f"Bearer {self.bearer}"
+                if self.bearer
+                else authorization.startswith("Bearer ")
+            )
             wrong = "" if fits else "Invalid API Key"
         else:
             wrong = wrong_signature(received, self._address(), self.token)

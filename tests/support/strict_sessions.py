@@ -57,7 +57,9 @@ class Strict(NamedTuple):
             assert isinstance(provider, Gemini | GeminiChat)
             assert provider.lost == []
         turns = {name: {turn for turn in each.answered if turn} for name, each in self.upstreams.items()}
-        own = {name: {at for at, asked in enumerate(ORDER, 1) if asked == name} for name in self.upstreams}
+        own = {
+            name: {at for at, upstream in enumerate(ORDER, 1) if upstream == name} for name in self.upstreams
+        }
         assert turns == own
 
 
@@ -111,8 +113,8 @@ def strict_bedrock(rule: Rule) -> Iterator[tuple[str, StrictBedrock]]:
         root = address_of("bedrock", scripted)
         bedrock = StrictBedrock(rule, lambda: root)
         scripted.answer = bedrock
-        made = UpstreamSettings(url=root, dialect="bedrock", name="b", aws=AwsSettings(region=REGION))
-        with serving(Settings(upstreams=[made], store="memory://")) as base:
+        upstream = UpstreamSettings(url=root, dialect="bedrock", name="b", aws=AwsSettings(region=REGION))
+        with serving(Settings(upstreams=[upstream], store="memory://")) as base:
             yield base, bedrock
 
 
@@ -134,13 +136,13 @@ def planned(plans: Sequence[Plan]) -> Rule:
         if asked.turn == 0:
             return Said("A title.")  # a request of the client's own
         plan = plans[(asked.turn - 1) % len(plans)]
-        made = 0
+        count = 0
         for at, step in enumerate(plan):
             calls = [call for call in step if call[0] in asked.tools]
-            if calls and made >= asked.outputs:
-                said = f"Step {at + 1} comes." if at else ""
-                return Said(said, tuple(calls), f"For turn {asked.turn} I need step {at + 1}.")
-            made += len(calls)
+            if calls and count >= asked.outputs:
+                text = f"Step {at + 1} comes." if at else ""
+                return Said(text, tuple(calls), f"For turn {asked.turn} I need step {at + 1}.")
+            count += len(calls)
         return Said(f"Turn {asked.turn} is done.", (), f"Turn {asked.turn} needs no more.")
 
     return rule

@@ -119,7 +119,7 @@ def _thirds(text: str) -> list[str]:
 
 def turn_in(texts: list[str]) -> int:
     """Return the number in the last text that has one; 0 without any."""
-    return next((int(found[-1]) for text in reversed(texts) if (found := ASKED.findall(text))), 0)
+    return next((int(numbers[-1]) for text in reversed(texts) if (numbers := ASKED.findall(text))), 0)
 
 
 # ── OpenAI's Responses ───────────────────────────────────────────────────────────────────────────────
@@ -167,8 +167,8 @@ class OpenAI(Provider):
         return {"error": named}
 
     def problems(self, body: Json, betas: str) -> Iterator[Problem]:
-        given = body["input"]
-        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        content = body["input"]
+        items = [{"role": "user", "content": content}] if isinstance(content, str) else content
         for index, tool in enumerate(body.get("tools", ())):
             yield from _openai_name(tool.get("name"), f"tools[{index}].name", 128)
         for index, item in enumerate(items):
@@ -224,14 +224,14 @@ class OpenAI(Provider):
             )
 
     def asked(self, body: Json) -> Asked:
-        given = body["input"]
+        content = body["input"]
         texts: list[str] = []
         outputs = 0
-        for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
+        for item in [{"role": "user", "content": content}] if isinstance(content, str) else content:
             if item.get("role") == "user":
-                said = "\n".join(_texts(item["content"]))
-                texts.append(said)
-                outputs = 0 if ASKED.search(said) else outputs
+                text = "\n".join(_texts(item["content"]))
+                texts.append(text)
+                outputs = 0 if ASKED.search(text) else outputs
             outputs += item.get("type", "").endswith("_output")
         tools = {tool["name"]: tool["type"] for tool in body.get("tools", ()) if "name" in tool}
         return Asked(turn_in(texts), outputs, tools)
@@ -252,10 +252,10 @@ class OpenAI(Provider):
             stream.reasoning(reasoning, said.thinking, encrypted)
         if said.text:
             stream.text(f"msg_{self.number():050}", said.text)
-        for name, given in said.calls:
+        for name, arguments in said.calls:
             custom = asked.tools[name] == "custom"
-            made = f"{'ctc' if custom else 'fc'}_{self.number():050}"
-            stream.call(made, f"call_{self.number():024}", name, given, custom)
+            item_id = f"{'ctc' if custom else 'fc'}_{self.number():050}"
+            stream.call(item_id, f"call_{self.number():024}", name, arguments, custom)
         usage: Json = {"input_tokens": 30, "output_tokens": 9, "total_tokens": 39}
         usage["input_tokens_details"] = {"cached_tokens": 0}
         usage["output_tokens_details"] = {"reasoning_tokens": 3}
@@ -471,11 +471,11 @@ class Anthropic(Provider):
             if message["role"] != "user":
                 continue
             content = message["content"]
-            found = [] if isinstance(content, str) else [each["type"] for each in content]
-            outputs += found.count("tool_result")
-            said = "\n".join(_texts(content))
-            texts.append(said)
-            outputs = 0 if ASKED.search(said) else outputs
+            kinds = [] if isinstance(content, str) else [each["type"] for each in content]
+            outputs += kinds.count("tool_result")
+            text = "\n".join(_texts(content))
+            texts.append(text)
+            outputs = 0 if ASKED.search(text) else outputs
         tools = {tool["name"]: tool.get("type", "custom") for tool in body.get("tools", ())}
         return Asked(turn_in(texts), outputs, tools)
 
@@ -506,9 +506,10 @@ class Anthropic(Provider):
         if said.text:
             pieces = [{"type": "text_delta", "text": piece} for piece in _thirds(said.text)]
             block({"type": "text", "text": ""}, *pieces)
-        for name, given in said.calls:
+        for name, arguments in said.calls:
             pieces = [
-                {"type": "input_json_delta", "partial_json": piece} for piece in _thirds(_arguments(given))
+                {"type": "input_json_delta", "partial_json": piece}
+                for piece in _thirds(_arguments(arguments))
             ]
             called = {"type": "tool_use", "id": f"toolu_{self.number():024}", "name": name, "input": {}}
             block(called, *pieces)
@@ -611,8 +612,8 @@ class Gemini(Provider):
             known.append((where, function, _CONTENTS_FUNCTION))
             for name in sorted(_keywords(function.get("parametersJsonSchema", {})) & _GEMINI_SCHEMA):
                 yield _unknown_name(name, where)
-        for where, given, fields in known:
-            for name in _unknown_fields(given, fields):
+        for where, value, fields in known:
+            for name in _unknown_fields(value, fields):
                 yield _unknown_name(name, where)
         yield from _contents_turns(body["contents"])
         yield from self._signatures(body["contents"])
@@ -645,9 +646,9 @@ class Gemini(Provider):
             if content["role"] != "user":
                 continue
             outputs += sum("functionResponse" in part for part in content["parts"])
-            said = "\n".join(_texts(content["parts"]))
-            texts.append(said)
-            outputs = 0 if ASKED.search(said) else outputs
+            text = "\n".join(_texts(content["parts"]))
+            texts.append(text)
+            outputs = 0 if ASKED.search(text) else outputs
         return Asked(turn_in(texts), outputs, {each["name"]: "function" for each in _declared(body)})
 
     def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
@@ -656,10 +657,10 @@ class Gemini(Provider):
             "includeThoughts"
         ):
             parts += [{"text": piece, "thought": True} for piece in _thirds(said.thinking)]
-        for index, (name, given) in enumerate(said.calls):
+        for index, (name, arguments) in enumerate(said.calls):
             if index == 0 and said.text:
                 parts += [{"text": piece} for piece in _thirds(said.text)]
-            args = given if isinstance(given, dict) else {"INVALID_JSON": given}
+            args = arguments if isinstance(arguments, dict) else {"INVALID_JSON": arguments}
             call: Json = {"functionCall": {"id": f"{self.number():08}", "name": name, "args": args}}
             parts.append(call if index else self._sign(call))
             self._own |= set() if index else {call["functionCall"]["id"]}
@@ -744,8 +745,8 @@ class Interactions(Provider):
                 yield Problem(f"input[{at}].type: {step['type']!r} is not a step.")
                 return
             known.append((f" at 'input[{at}]'", step, self._steps[step["type"]]))
-        for where, given, fields in known:
-            for name in _unknown_fields(given, fields):
+        for where, value, fields in known:
+            for name in _unknown_fields(value, fields):
                 yield _unknown_name(name, where)
         for at, tool in enumerate(body.get("tools", ())):
             for name in sorted(_keywords(tool.get("parameters", {})) & _GEMINI_SCHEMA):
@@ -765,9 +766,9 @@ class Interactions(Provider):
         for step in body["input"]:
             outputs += step["type"] == "function_result"
             if step["type"] == "user_input":
-                said = "\n".join(_texts(step["content"]))
-                texts.append(said)
-                outputs = 0 if ASKED.search(said) else outputs
+                text = "\n".join(_texts(step["content"]))
+                texts.append(text)
+                outputs = 0 if ASKED.search(text) else outputs
         functions = {tool["name"]: "function" for tool in body.get("tools", ()) if tool["type"] == "function"}
         return Asked(turn_in(texts), outputs, functions)
 
@@ -795,11 +796,11 @@ class Interactions(Provider):
         step({"type": "thought"}, *shown, {"type": "thought_signature", "signature": signature})
         if said.text:
             step({"type": "model_output"}, *({"type": "text", "text": each} for each in _thirds(said.text)))
-        for name, given in said.calls:
+        for name, arguments in said.calls:
             call_id = f"call_{self.number():024}"
             own = f"Cq0B+{self.number():040}/=="
             self._signed[own] = ["function_call", call_id, name]
-            text = _arguments(given)
+            text = _arguments(arguments)
             call = {"type": "function_call", "id": call_id, "name": name, "arguments": {}, "signature": own}
             step(call, *({"type": "arguments_delta", "arguments": each} for each in _thirds(text)))
         usage = {"total_input_tokens": 30, "total_output_tokens": 9, "total_tokens": 39}
@@ -817,8 +818,8 @@ def _paths_in_list() -> list[list[str]]:
 def _names_in_list(place: int, *within: str, but: str = "") -> frozenset[str]:
     """Return the names at this place of the paths that begin so."""
     paths = _paths_in_list()
-    found = (path[place] for path in paths if len(path) > place and path[: len(within)] == [*within])
-    return frozenset(name for name in found if name and name != but)
+    names = (path[place] for path in paths if len(path) > place and path[: len(within)] == [*within])
+    return frozenset(name for name in names if name and name != but)
 
 
 def _signed_of_step(step: Json) -> Any:
@@ -840,8 +841,8 @@ _NEEDED_OF_STEPS: dict[str, dict[str, type | tuple[type, ...]]] = {
 def _needed_of_steps(steps: list[Json]) -> Iterator[Problem]:
     for at, step in enumerate(steps):
         for name, kind in _NEEDED_OF_STEPS.get(step["type"], {}).items():
-            given = step.get(name)
-            if not isinstance(given, kind) or (name != "result" and given in ("", [])):
+            value = step.get(name)
+            if not isinstance(value, kind) or (name != "result" and value in ("", [])):
                 yield Problem(f"input[{at}].{name}: is required.")
 
 
@@ -884,9 +885,9 @@ class _Chat(Provider):
         for message in body["messages"]:
             outputs += message["role"] == "tool"
             if message["role"] == "user":
-                said = "\n".join(_texts(message["content"]))
-                texts.append(said)
-                outputs = 0 if ASKED.search(said) else outputs
+                text = "\n".join(_texts(message["content"]))
+                texts.append(text)
+                outputs = 0 if ASKED.search(text) else outputs
         return Asked(turn_in(texts), outputs, dict.fromkeys(_functions(body), "function"))
 
     def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
@@ -904,8 +905,8 @@ class _Chat(Provider):
                 say(delta)
         for piece in _thirds(said.text):
             say({"content": piece})
-        for index, (name, given) in enumerate(said.calls):
-            for call in self.called(index, name, _arguments(given)):
+        for index, (name, arguments) in enumerate(said.calls):
+            for call in self.called(index, name, _arguments(arguments)):
                 say({"tool_calls": [call]})
         say({}, "tool_calls" if said.calls else "stop")
         usage = {"prompt_tokens": 30, "completion_tokens": 9, "total_tokens": 39}
@@ -978,8 +979,8 @@ class GeminiChat(_Chat):
         known += [
             (f" at 'messages[{at}]'", each, _GEMINI_MESSAGE) for at, each in enumerate(body["messages"])
         ]
-        for where, given, fields in known:
-            for name in _unknown_fields(given, fields):
+        for where, value, fields in known:
+            for name in _unknown_fields(value, fields):
                 yield _unknown_name(name, where)
         for at, tool in enumerate(body.get("tools") or ()):
             for name in sorted(_keywords(tool["function"].get("parameters", {})) & _GEMINI_SCHEMA):
@@ -989,7 +990,7 @@ class GeminiChat(_Chat):
         yield from map(Problem, _of_chat(body))
 
     def _signed(self, messages: list[Json]) -> Iterator[Problem]:
-        asked = max((at for at, each in enumerate(messages) if each["role"] == "user"), default=0)
+        last_question = max((at for at, each in enumerate(messages) if each["role"] == "user"), default=0)
         for at, message in enumerate(messages):
             for place, call in enumerate(message.get("tool_calls") or ()):
                 google = (call.get("extra_content") or {}).get("google", {})
@@ -998,7 +999,7 @@ class GeminiChat(_Chat):
                     self.lost += [call["id"]] if self._signatures.get(call["id"]) else []
                 elif signature and signature != self._signatures.get(call["id"]):
                     yield Problem("Corrupted thought signature.")
-                if at > asked and place == 0 and not signature:
+                if at > last_question and place == 0 and not signature:
                     yield Problem(
                         "Function call is missing a thought_signature in functionCall parts. This is"
                         " required for tools to work correctly, and missing thought_signature may lead to"
@@ -1011,12 +1012,12 @@ class GeminiChat(_Chat):
 
     def called(self, index: int, name: str, arguments: str) -> Iterator[Json]:
         """Whole calls, the first of them signed."""
-        made = self.call_id()
-        self._signatures[made] = "" if index else f"Cq0B+{self.number():040}/=="
-        call: Json = {"index": index, "id": made, "type": "function"}
+        call_id = self.call_id()
+        self._signatures[call_id] = "" if index else f"Cq0B+{self.number():040}/=="
+        call: Json = {"index": index, "id": call_id, "type": "function"}
         call["function"] = {"name": name, "arguments": arguments}
         if not index:
-            call["extra_content"] = {"google": {"thought_signature": self._signatures[made]}}
+            call["extra_content"] = {"google": {"thought_signature": self._signatures[call_id]}}
         yield call
 
     def call_id(self) -> str:
@@ -1140,8 +1141,8 @@ class Mistral(_Chat):
         for at, message in enumerate(body["messages"]):
             role = message["role"]
             known.append((f"body.messages.{at}.{role}", message, _MISTRAL_MESSAGE.get(role, frozenset())))
-        for where, given, fields in known:
-            for name in _unknown_fields(given, fields):
+        for where, value, fields in known:
+            for name in _unknown_fields(value, fields):
                 yield Problem("Extra inputs are not permitted", "extra_forbidden", f"{where}.{name}", 422)
         yield from _mistral_order(body["messages"])
         for message in body["messages"]:

@@ -28,8 +28,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 def _limit(item: pytest.Item) -> float:
     """The limit of a test in seconds; 0 for none."""
     marker = item.get_closest_marker("timeout")
-    given = marker.args[0] if marker is not None else item.config.getoption("timeout", None)
-    return float(given if given is not None else item.config.getini("timeout") or 0)
+    limit = marker.args[0] if marker is not None else item.config.getoption("timeout", None)
+    return float(limit if limit is not None else item.config.getini("timeout") or 0)
 
 
 def _limited(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..., Awaitable[None]]:

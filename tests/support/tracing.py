@@ -79,8 +79,8 @@ class Tracing:
 
 
 def _import_all(package: str) -> None:
-    for found in walk_packages(import_module(package).__path__, f"{package}."):
-        import_module(found.name)
+    for module in walk_packages(import_module(package).__path__, f"{package}."):
+        import_module(module.name)
 
 
 def _test_of(item: pytest.Item) -> str:

@@ -79,9 +79,9 @@ class TypedFields:
 
     def _union(self, kinds: Iterable[Any], within: tuple[Any, ...]) -> Iterator[Sample]:
         """The objects among the kinds, each with its fields; if there are none, the first kind."""
-        found = [sample for kind in kinds if kind is not types.NoneType for sample in self.of(kind, within)]
-        objects = [sample for sample in found if sample[0]]
-        yield from objects or found[:1]
+        samples = [sample for kind in kinds if kind is not types.NoneType for sample in self.of(kind, within)]
+        objects = [sample for sample in samples if sample[0]]
+        yield from objects or samples[:1]
 
     def _object(self, kind: Any, within: tuple[Any, ...]) -> Iterator[Sample]:
         needed = dict(self._needed.get(kind.__name__, {}))

@@ -205,10 +205,10 @@ class ScriptedUpstream:
             return Script([json.dumps(listed).encode()], 404 if self.models is None else 200, JSON)
         if self.answer is not None:
             return self.answer(received)
-        found = self.scripts.get(received.model, Script(text("Hello", " there")))
-        if isinstance(found, Script):
-            return found
-        return found.pop(0) if len(found) > 1 else found[0]
+        entry = self.scripts.get(received.model, Script(text("Hello", " there")))
+        if isinstance(entry, Script):
+            return entry
+        return entry.pop(0) if len(entry) > 1 else entry[0]
 
 
 async def _play(script: Script, received: Received, writer: asyncio.StreamWriter) -> bool:

@@ -133,20 +133,20 @@ def _copied(name: str, folder: Path) -> Path:
 
 def require_interpreter(version: str) -> str:
     """An interpreter of this version; skips the calling test if there is none."""
-    found = _interpreter(version)
-    if found is None:
+    interpreter = _interpreter(version)
+    if interpreter is None:
         pytest.skip(f"Python {version} is not on this machine: nothing is tried with it")
-    return found
+    return interpreter
 
 
 @cache
 def _interpreter(version: str) -> str | None:
     if version == RUNNING:
         return sys.executable
-    kept = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     candidates = [
         shutil.which(f"python{version}"),
-        *sorted(kept.glob(f"{version.rstrip('t')}.*/bin/python"), reverse=True),
+        *sorted(versions.glob(f"{version.rstrip('t')}.*/bin/python"), reverse=True),
     ]
     return next((str(each) for each in candidates if each and _is(str(each), version)), None)
 
@@ -167,10 +167,10 @@ def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
     if done.returncode == 0:
         return
-    said = done.stderr.strip()
-    if any(words in said for words in _UNREACHABLE) and not os.environ.get("CI"):
-        pytest.skip(f"no package registry can be reached, so that nothing is installed: {said[-300:]}")
-    pytest.fail(f"{' '.join(command)}\n{said}")
+    errors = done.stderr.strip()
+    if any(words in errors for words in _UNREACHABLE) and not os.environ.get("CI"):
+        pytest.skip(f"no package registry can be reached, so that nothing is installed: {errors[-300:]}")
+    pytest.fail(f"{' '.join(command)}\n{errors}")
 
 
 def run(

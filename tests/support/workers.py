@@ -80,9 +80,9 @@ class Worker:
     def _greeting(self) -> str:
         """Return the address in the greeting."""
         assert self._process.stdout is not None
-        found = re.search(r"http://\S+", self._process.stdout.readline().decode())
-        assert found is not None, self._log.read_text()
-        return found[0]
+        match = re.search(r"http://\S+", self._process.stdout.readline().decode())
+        assert match is not None, self._log.read_text()
+        return match[0]
 
 
 @contextmanager
@@ -134,9 +134,9 @@ class Reader:
     @property
     def events(self) -> dict[int, bytes]:
         """The received frames by their numbers, in order."""
-        found = [each for each in self.frames if each != DONE]
-        numbered = {number_of(each): each for each in found}
-        assert len(numbered) == len(found), "a number came twice"
+        frames = [each for each in self.frames if each != DONE]
+        numbered = {number_of(each): each for each in frames}
+        assert len(numbered) == len(frames), "a number came twice"
         return numbered
 
     @property
@@ -205,9 +205,9 @@ def response_id_in(events: dict[int, bytes]) -> str | None:
 
 def number_of(frame: bytes) -> int:
     """The sequence number of an event."""
-    found = _NUMBER.search(frame)
-    assert found is not None, frame
-    return int(found[1])
+    match = _NUMBER.search(frame)
+    assert match is not None, frame
+    return int(match[1])
 
 
 def type_of(frame: bytes) -> str:

@@ -38,8 +38,8 @@ from openresponses_server.backend import BackendResponse, endpoint
 
 
 async def generate(request: CreateResponse) -> AsyncIterator[Output]:
-    asked = chat_request(request)
-    if not asked["messages"]:
+    body = chat_request(request)
+    if not body["messages"]:
         raise HttpError(400, "There is nothing to answer.", param="input")
     yield Reasoning("A short one.")
     for word in ["It", "is", "18", "°C."]:

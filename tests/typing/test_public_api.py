@@ -44,15 +44,15 @@ def test_a_type_checker_sees_what_is_public_and_what_is_wrong(tmp_path: Path) ->
     (tmp_path / "wrong_backend.py").write_text(WRONG_BACKEND)
     for name in ("my_model.py", "test_my_server.py"):  # the README's own programs
         (tmp_path / name).write_text(files("README.md")[name])
-    kept = REPOSITORY / ".mypy_cache"
-    cache = kept if kept.is_dir() else tmp_path / "cache"
+    repository_cache = REPOSITORY / ".mypy_cache"
+    cache = repository_cache if repository_cache.is_dir() else tmp_path / "cache"
     command = [sys.executable, "-m", "mypy", "--cache-dir", str(cache), "--no-error-summary"]
     command += map(str, [REVEALED, USERS, *sorted(tmp_path.glob("*.py"))])
     checked = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert checked.returncode == 1, checked.stderr
     lines = checked.stdout.splitlines()
-    found = [re.fullmatch(r"(.*?):(\d+): error: .*", line) for line in lines]
-    places = [(Path(each[1]).name, int(each[2])) for each in found if each is not None]
+    matches = [re.fullmatch(r"(.*?):(\d+): error: .*", line) for line in lines]
+    places = [(Path(each[1]).name, int(each[2])) for each in matches if each is not None]
     expected = [("wrong_expectation.py", 3), *(("wrong_backend.py", line) for line in (6, 7, 8, 9, 10))]
     assert sorted(places) == sorted(expected), checked.stdout
     assert len(lines) == len(expected), checked.stdout
@@ -81,8 +81,8 @@ def test_pyright_finds_nothing_in_what_a_user_writes_and_what_is_wrong_in_the_re
     command = [sys.executable, "-m", "pyright", "--project", str(tmp_path), "--outputjson"]
     command += ["--pythonpath", sys.executable]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = json.loads(checked.stdout)
-    assert found["summary"]["filesAnalyzed"] == 2
-    assert [(Path(each["file"]).name, each["rule"]) for each in found["generalDiagnostics"]] == [
+    report = json.loads(checked.stdout)
+    assert report["summary"]["filesAnalyzed"] == 2
+    assert [(Path(each["file"]).name, each["rule"]) for each in report["generalDiagnostics"]] == [
         ("wrong.py", "reportArgumentType")
     ], checked.stdout

@@ -174,7 +174,7 @@ def test_items_of_the_servers_tools_go_back_and_are_shown(wire: str) -> None:
 
 @pytest.mark.parametrize("wire", ["openai", "openresponses"])
 def test_an_approval_is_asked_for_sent_once_and_its_call_shown(wire: str) -> None:
-    made = hosted_loop()
+    driver = hosted_loop()
     ran = {**CALLED, "id": "mcp_1", "approval_request_id": "mcpr_1"}
     requests: list[Any] = []
 
@@ -182,7 +182,7 @@ def test_an_approval_is_asked_for_sent_once_and_its_call_shown(wire: str) -> Non
         requests.append(request)
         return True
 
-    result = drive(made, [stream(asked(), wire=wire), stream(ran, text="Rain.", wire=wire)], decide)
+    result = drive(driver, [stream(asked(), wire=wire), stream(ran, text="Rain.", wire=wire)], decide)
     assert result.end is LoopEnd.DONE
     (request,) = requests
     assert (request.server_label, request.name, request.arguments) == (
@@ -190,24 +190,24 @@ def test_an_approval_is_asked_for_sent_once_and_its_call_shown(wire: str) -> Non
         "get_forecast",
         '{"city":"Oslo"}',
     )
-    assert [each[:2] for each in sent(made)] == [
+    assert [each[:2] for each in sent(driver)] == [
         (f"{'openai:' if wire == 'openresponses' else ''}mcp_approval_request", None),
         ("mcp_approval_response", True),
     ]
-    kinds = [type(each) for each in made.entries[1:-1]]
+    kinds = [type(each) for each in driver.entries[1:-1]]
     assert kinds == [RoundMade, CallsBegun, CallEnded, RoundMade]
     view = LoopView()
-    for entry in made.entries:
+    for entry in driver.entries:
         view.entry(entry)
     ((element,), (call,)) = [each.elements for each in view.rounds]
     assert (element.status, element.runner, call.result) == (ToolStatus.APPROVED, "weather", "Rain")
 
 
 def test_a_declined_call_is_answered_with_the_reason() -> None:
-    made = hosted_loop()
-    result = drive(made, [stream(asked()), stream(text="Then not.")], lambda _: False)
+    driver = hosted_loop()
+    result = drive(driver, [stream(asked()), stream(text="Then not.")], lambda _: False)
     assert result.end is LoopEnd.DONE
-    assert sent(made)[-1] == (
+    assert sent(driver)[-1] == (
         "mcp_approval_response",
         False,
         "Error: Not allowed - the user declined this call",
@@ -217,14 +217,14 @@ def test_a_declined_call_is_answered_with_the_reason() -> None:
 @pytest.mark.parametrize("stop", range(1, 5))
 def test_what_a_stopped_process_approved_is_never_sent_again(stop: int) -> None:
     """After each entry of a run the process stops; the next one goes on from the journal."""
-    made = hosted_loop()
+    driver = hosted_loop()
     ran = {**CALLED, "id": "mcp_1", "approval_request_id": "mcpr_1"}
-    drive(made, [stream(asked()), stream(ran, text="Rain.")])
-    kept = list(decode_entries(lines(made.entries[: stop + 1])))
-    resumed = hosted_loop(entries=kept)
+    drive(driver, [stream(asked()), stream(ran, text="Rain.")])
+    entries = list(decode_entries(lines(driver.entries[: stop + 1])))
+    resumed = hosted_loop(entries=entries)
     questions: list[Any] = []
     drive(resumed, [stream(text="I looked.")] * 2, lambda request: bool(questions.append(request)))
-    approved = any(isinstance(each, RoundMade) and each.round.response for each in kept)
+    approved = any(isinstance(each, RoundMade) and each.round.response for each in entries)
     assert questions == []
     if approved:
         assert resumed.prompts == []
@@ -235,11 +235,11 @@ def test_what_a_stopped_process_approved_is_never_sent_again(stop: int) -> None:
 
 
 def test_a_call_that_ran_stays_approved_in_later_requests_of_another_process() -> None:
-    made = hosted_loop()
+    driver = hosted_loop()
     ran = {**CALLED, "id": "mcp_1", "approval_request_id": "mcpr_1"}
-    drive(made, [stream(asked()), stream(ran, text="Rain.")])
+    drive(driver, [stream(asked()), stream(ran, text="Rain.")])
     context = PromptContext(query="And now?", tools=TOOLS, hosted_tools=[MCP])
-    later = driven("", context=context, entries=decode_entries(lines(made.entries)))
+    later = driven("", context=context, entries=decode_entries(lines(driver.entries)))
     drive(later, [stream(text="Sun.")])
     assert [each[:2] for each in sent(later)] == [
         ("mcp_approval_request", None),
@@ -258,47 +258,47 @@ def test_a_call_that_ran_stays_approved_in_later_requests_of_another_process() -
     ids=["twice the same id", "no id", "no name"],
 )
 def test_a_request_that_no_decision_can_be_for_is_not_asked_about(requests: list[dict[str, Any]]) -> None:
-    made = hosted_loop()
+    driver = hosted_loop()
     questions: list[Any] = []
     answer = ModelAnswer("I ask.", [], [], items=requests)  # the machine would give them other ids
-    drive(made, [answer, stream(text="Done.")], lambda request: not questions.append(request))
+    drive(driver, [answer, stream(text="Done.")], lambda request: not questions.append(request))
     assert [each.arguments for each in questions] == [
         each["arguments"] for each in requests[:1] if each["id"] and each["name"] == "get_forecast"
     ]
-    assert len(made.loop.diagnostics.of("warning")) == 1
+    assert len(driver.loop.diagnostics.of("warning")) == 1
 
 
 def test_an_approval_of_an_earlier_round_is_not_asked_for_again_nor_given() -> None:
     """A server that repeats an id with other arguments gets no second decision."""
-    made = hosted_loop()
+    driver = hosted_loop()
     questions: list[Any] = []
     second = stream(asked(arguments='{"city":"/etc"}'), text="Again.")
-    drive(made, [stream(asked()), second], lambda request: not questions.append(request))
+    drive(driver, [stream(asked()), second], lambda request: not questions.append(request))
     assert [each.arguments for each in questions] == ['{"city":"Oslo"}']
-    assert [entry.round.approvals for entry in made.entries if isinstance(entry, RoundMade)][1] == []
+    assert [entry.round.approvals for entry in driver.entries if isinstance(entry, RoundMade)][1] == []
 
 
 def test_requests_of_an_answer_that_was_cut_are_not_asked_about() -> None:
-    made = hosted_loop()
-    result = drive(made, [stream(asked(), text="I", reason="length")])
+    driver = hosted_loop()
+    result = drive(driver, [stream(asked(), text="I", reason="length")])
     assert result.end is LoopEnd.INCOMPLETE
-    assert not any(isinstance(each, AskApproval) for each in made.actions)
+    assert not any(isinstance(each, AskApproval) for each in driver.actions)
 
 
 def test_an_id_of_a_server_can_not_pass_for_a_call_of_ours() -> None:
-    made = hosted_loop()
+    driver = hosted_loop()
     first = stream(asked(id="internal_call_001"), calls=[("c1", "look", "{}")])
-    drive(made, [first, stream(text="Done.")])
-    state = LoopState(made.entries)
+    drive(driver, [first, stream(text="Done.")])
+    state = LoopState(driver.entries)
     assert sorted(state.results) == ["approval_internal_call_001", "internal_call_001"]
     assert state.results["internal_call_001"].is_error  # it was not run, whatever was approved
 
 
 def test_what_a_text_cites_is_kept_once_and_how_often_tools_may_be_called() -> None:
-    made = hosted_loop()
+    driver = hosted_loop()
     cites = [("https://a.example/", "A"), ("https://b.example/", HOSTILE), ("https://a.example/", "again")]
-    drive(made, [stream(SEARCHED, CALLED, text="See.", cites=cites, limit=2)])
-    (entry,) = [each for each in made.entries if isinstance(each, RoundMade)]
+    drive(driver, [stream(SEARCHED, CALLED, text="See.", cites=cites, limit=2)])
+    (entry,) = [each for each in driver.entries if isinstance(each, RoundMade)]
     assert [(each.url, each.title) for each in entry.round.citations] == [
         ("https://a.example/", "A"),
         ("https://b.example/", HOSTILE),
@@ -311,20 +311,20 @@ def test_what_a_text_cites_is_kept_once_and_how_often_tools_may_be_called() -> N
 
 
 def test_other_apis_leave_the_items_out_and_say_so() -> None:
-    made = hosted_loop()
-    drive(made, [stream(CALLED, text="Hm.", calls=[("c1", "look", "{}")]), stream(text="Rain.")])
+    driver = hosted_loop()
+    drive(driver, [stream(CALLED, text="Hm.", calls=[("c1", "look", "{}")]), stream(text="Rain.")])
     for make in (create_capi_request_body, create_anthropic_request_body):
         notes = Diagnostics()
         more: Any = {"max_tokens": 9} if make is create_anthropic_request_body else {}
-        text = str(make(made.prompts[-1].prompt, "m", diagnostics=notes, **more))
+        text = str(make(driver.prompts[-1].prompt, "m", diagnostics=notes, **more))
         assert "mcp_call" not in text
         assert [each.where for each in notes.of("loss")] == ["content.opaque"]
 
 
 def test_a_summary_says_what_the_servers_tools_gave() -> None:
-    made = hosted_loop()
-    drive(made, [stream(CALLED, SEARCHED, text="Hm.", calls=[("c1", "look", "{}")]), stream(text="Rain.")])
-    text = condense(SummaryRequest(made.prompts[-1].prompt.messages, "", 1000, 1))
+    driver = hosted_loop()
+    drive(driver, [stream(CALLED, SEARCHED, text="Hm.", calls=[("c1", "look", "{}")]), stream(text="Rain.")])
+    text = condense(SummaryRequest(driver.prompts[-1].prompt.messages, "", 1000, 1))
     assert 'Tool get_forecast {"city":"Oslo"} returned: Rain' in text
     assert 'Tool web_search {"query":"rain"} returned: https://example.com/rain' in text
 
@@ -368,9 +368,9 @@ def test_items_of_other_kinds_are_no_work() -> None:
 
 
 def test_a_journal_with_a_request_for_approval_twice_is_none() -> None:
-    made = hosted_loop()
-    drive(made, [stream(asked()), stream(text="Done.")])
-    begun, first, calls, ended, last, _ = made.entries
+    driver = hosted_loop()
+    drive(driver, [stream(asked()), stream(text="Done.")])
+    begun, first, calls, ended, last, _ = driver.entries
     with pytest.raises(JournalError, match="line 5 has a request for approval whose id was used before"):
         LoopState([begun, first, calls, ended, first])
     with pytest.raises(JournalError, match="line 3 is a round before the calls of the last one have ended"):

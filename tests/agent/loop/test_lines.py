@@ -29,13 +29,13 @@ RENDERERS: dict[str, dict[str, Any]] = {
 
 def rounds(number: int, **options: Any) -> Driven:
     """So many rounds, each with a result of 500 characters of its own."""
-    made = driven(renderer=PromptRenderer(**options), tool_call_limit=100)
+    driver = driven(renderer=PromptRenderer(**options), tool_call_limit=100)
     answers = [Answer("I look.", [(f"c{at}", "look", {"value": str(at)})]) for at in range(number - 1)]
-    made.drive(
+    driver.drive(
         [*answers, Answer("Done.")],
         lambda call: ToolCallOutcome(LanguageModelToolResult.of(f"{call.id} ".ljust(500, "x"))),
     )
-    return made
+    return driver
 
 
 @pytest.mark.untraced
@@ -51,11 +51,11 @@ def test_a_journal_is_linear_in_the_rounds_and_read_as_it_was(kind: str) -> None
 
 
 def test_a_summary_that_stays_is_written_once() -> None:
-    made = rounds(40, max_prompt_tokens=2_000)
-    summaries = [entry.summary for entry in made.entries if isinstance(entry, RoundMade) and entry.summary]
+    driver = rounds(40, max_prompt_tokens=2_000)
+    summaries = [entry.summary for entry in driver.entries if isinstance(entry, RoundMade) and entry.summary]
     different = [each for at, each in enumerate(summaries) if at == 0 or each != summaries[at - 1]]
     assert 1 < len(different) < len(summaries)
-    assert lines(made.entries).count(b'"summary":{') == len(different)
+    assert lines(driver.entries).count(b'"summary":{') == len(different)
 
 
 def messages(*contents: str) -> list[ChatMessage]:

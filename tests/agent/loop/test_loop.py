@@ -48,17 +48,17 @@ def texts(messages: list[ChatMessage]) -> list[tuple[str, Any]]:
 
 
 def test_a_question_without_calls_is_one_round() -> None:
-    made = driven()
-    result = made.drive([DONE])
+    driver = driven()
+    result = driver.drive([DONE])
     assert (result.end, result.response, result.message) == (LoopEnd.DONE, "Done.", "")
     assert [round_.tool_calls for round_ in result.tool_call_rounds] == [[]]
-    assert texts(made.prompts[0].prompt.messages) == [("system", "You are a test."), ("user", "Do it")]
-    assert made.prompts[0].prompt.tools == TOOLS
+    assert texts(driver.prompts[0].prompt.messages) == [("system", "You are a test."), ("user", "Do it")]
+    assert driver.prompts[0].prompt.tools == TOOLS
 
 
 def test_results_go_back_under_the_models_ids_and_are_kept_under_ours() -> None:
-    made = driven()
-    result = made.drive([Answer("Let me.", [LOOK, CHANGE]), DONE])
+    driver = driven()
+    result = driver.drive([Answer("Let me.", [LOOK, CHANGE]), DONE])
     first = result.tool_call_rounds[0]
     assert [(call.id, call.call_id, call.name) for call in first.tool_calls] == [
         ("internal_call_001", "c1", "look"),
@@ -66,7 +66,7 @@ def test_results_go_back_under_the_models_ids_and_are_kept_under_ours() -> None:
     ]
     assert list(result.tool_call_results) == ["internal_call_001", "internal_call_002"]
     assert first.timestamp == 1_700_000_000_500
-    last = made.prompts[1].prompt.messages
+    last = driver.prompts[1].prompt.messages
     assert [call.id for call in last[2].tool_calls or ()] == ["c1", "c2"]
     assert [(message.tool_call_id, message.content) for message in last[3:]] == [
         ("c1", 'did look {"value": "a"}'),
@@ -75,17 +75,17 @@ def test_results_go_back_under_the_models_ids_and_are_kept_under_ours() -> None:
 
 
 def test_an_id_that_the_model_uses_in_two_rounds_is_two_calls() -> None:
-    made = driven()
-    result = made.drive([Answer(calls=[LOOK]), Answer(calls=[LOOK]), DONE])
-    assert made.ran == ["internal_call_001", "internal_call_002"]
+    driver = driven()
+    result = driver.drive([Answer(calls=[LOOK]), Answer(calls=[LOOK]), DONE])
+    assert driver.ran == ["internal_call_001", "internal_call_002"]
     assert len(result.tool_call_results) == 2
 
 
 def test_only_calls_that_are_declared_safe_run_side_by_side() -> None:
-    made = driven()
+    driver = driven()
     looks = [(f"l{number}", "look", {}) for number in range(3)]
-    made.drive([Answer(calls=[*looks, CHANGE, ("c3", "change", {}), ("l9", "look", {})]), DONE])
-    batches = [[call.call_id for call in a.calls] for a in made.actions if isinstance(a, RunToolCalls)]
+    driver.drive([Answer(calls=[*looks, CHANGE, ("c3", "change", {}), ("l9", "look", {})]), DONE])
+    batches = [[call.call_id for call in a.calls] for a in driver.actions if isinstance(a, RunToolCalls)]
     assert batches == [["l0", "l1", "l2"], ["c2"], ["c3"], ["l9"]]
 
 
@@ -101,13 +101,13 @@ def test_only_calls_that_are_declared_safe_run_side_by_side() -> None:
 def test_the_limit_stops_or_asks(
     behavior: ToolCallLimitBehavior, consents: list[bool], end: LoopEnd, rounds: int, questions: int
 ) -> None:
-    made = driven(tool_call_limit=2, limit_behavior=behavior)
-    result = made.drive([*[CALLING] * 5, DONE], consents=consents)
+    driver = driven(tool_call_limit=2, limit_behavior=behavior)
+    result = driver.drive([*[CALLING] * 5, DONE], consents=consents)
     assert (result.end, len(result.tool_call_rounds)) == (end, rounds)
     assert result.message == ("Tool call limit reached" if end is LoopEnd.LIMIT else "")
-    assert sum(isinstance(action, AskUser) for action in made.actions) == questions
+    assert sum(isinstance(action, AskUser) for action in driver.actions) == questions
     ran = sum(len(each.tool_calls) for each in result.tool_call_rounds)
-    assert len(result.tool_call_results) == len(made.ran) == ran
+    assert len(result.tool_call_results) == len(driver.ran) == ran
 
 
 @pytest.mark.parametrize(
@@ -146,34 +146,34 @@ def test_the_callback_sees_text_calls_that_begin_and_whole_calls() -> None:
 
 
 def test_the_callback_may_stop_the_reading_and_no_call_is_made() -> None:
-    made = driven(finished_cb=lambda text, index, delta: 6 if "two" in str(text) else None)
-    result = made.drive([Answer("one two three four", [CHANGE])])
-    assert (result.end, result.response, made.ran) == (LoopEnd.TRIMMED, "one tw", [])
-    assert driven(entries=made.entries).drive([]).end is LoopEnd.TRIMMED
+    driver = driven(finished_cb=lambda text, index, delta: 6 if "two" in str(text) else None)
+    result = driver.drive([Answer("one two three four", [CHANGE])])
+    assert (result.end, result.response, driver.ran) == (LoopEnd.TRIMMED, "one tw", [])
+    assert driven(entries=driver.entries).drive([]).end is LoopEnd.TRIMMED
 
 
 def test_an_interrupted_stream_is_asked_for_again_and_its_calls_never_run() -> None:
     shown: list[Any] = []
-    made = driven(finished_cb=lambda text, index, delta: shown.append(delta), retry_delay=0.5)
-    result = made.drive([Answer("Let me.", [CHANGE], cut=True), Answer("Again.", [LOOK]), DONE])
+    driver = driven(finished_cb=lambda text, index, delta: shown.append(delta), retry_delay=0.5)
+    result = driver.drive([Answer("Let me.", [CHANGE], cut=True), Answer("Again.", [LOOK]), DONE])
     assert result.end is LoopEnd.DONE
     assert [call.name for round_ in result.tool_call_rounds for call in round_.tool_calls] == ["look"]
-    assert made.ran == ["internal_call_001"]
-    assert [(ask.round_index, ask.attempt, ask.delay) for ask in made.prompts] == [
+    assert driver.ran == ["internal_call_001"]
+    assert [(ask.round_index, ask.attempt, ask.delay) for ask in driver.prompts] == [
         (0, 0, 0),
         (0, 1, 0.5),
         (1, 0, 0),
     ]
     assert sum(delta.retry_reason is not None for delta in shown) == 1
-    (warning,) = made.loop.diagnostics
+    (warning,) = driver.loop.diagnostics
     assert warning.where == "rounds[0]"
     assert "ended before it was whole" in warning.what
 
 
 def test_arguments_that_end_before_their_json_does_count_as_an_interruption() -> None:
-    made = driven()
-    result = made.drive([Answer(calls=[("c1", "change", '{"value": "b')]), DONE])
-    assert (result.end, made.ran, len(made.prompts)) == (LoopEnd.DONE, [], 2)
+    driver = driven()
+    result = driver.drive([Answer(calls=[("c1", "change", '{"value": "b')]), DONE])
+    assert (result.end, driver.ran, len(driver.prompts)) == (LoopEnd.DONE, [], 2)
 
 
 @pytest.mark.parametrize(
@@ -190,25 +190,25 @@ def test_arguments_that_end_before_their_json_does_count_as_an_interruption() ->
     ],
 )
 def test_a_failure_ends_the_loop_with_its_error(answers: list[Answer], code: str, attempts: int) -> None:
-    made = driven()
-    result = made.drive(answers)
+    driver = driven()
+    result = driver.drive(answers)
     assert result.end is LoopEnd.FAILED
     assert result.error is not None
-    assert (result.error.code, len(made.prompts), result.tool_call_rounds) == (code, attempts, [])
+    assert (result.error.code, len(driver.prompts), result.tool_call_rounds) == (code, attempts, [])
     assert result.as_json()["error"]["code"] == code
-    assert driven(entries=made.entries).drive([DONE]).end is LoopEnd.DONE
+    assert driven(entries=driver.entries).drive([DONE]).end is LoopEnd.DONE
 
 
 def test_delays_between_attempts_double_up_to_a_bound() -> None:
-    made = driven(retries=7, retry_delay=1.0)
-    made.drive([Answer(error=overloaded())] * 8)
-    assert [ask.delay for ask in made.prompts] == [0, 1, 2, 4, 8, 16, 30, 30]
+    driver = driven(retries=7, retry_delay=1.0)
+    driver.drive([Answer(error=overloaded())] * 8)
+    assert [ask.delay for ask in driver.prompts] == [0, 1, 2, 4, 8, 16, 30, 30]
 
 
 def test_an_empty_answer_is_warned_of_and_asked_for_once_more() -> None:
-    made = driven()
-    assert made.drive([Answer(), DONE]).end is LoopEnd.DONE
-    assert [str(each) for each in made.loop.diagnostics] == [
+    driver = driven()
+    assert driver.drive([Answer(), DONE]).end is LoopEnd.DONE
+    assert [str(each) for each in driver.loop.diagnostics] == [
         "warning: rounds[0]: the model's answer was empty; asked again"
     ]
     silent = driven()
@@ -217,29 +217,29 @@ def test_an_empty_answer_is_warned_of_and_asked_for_once_more() -> None:
 
 
 def test_an_answer_that_was_cut_is_not_done_and_runs_nothing() -> None:
-    made = driven()
-    result = made.drive([Answer("So far", [CHANGE], reason="length")])
-    assert (result.end, result.response, made.ran) == (LoopEnd.INCOMPLETE, "So far", [])
+    driver = driven()
+    result = driver.drive([Answer("So far", [CHANGE], reason="length")])
+    assert (result.end, result.response, driver.ran) == (LoopEnd.INCOMPLETE, "So far", [])
     assert "max_output_tokens" in result.message
-    assert driven(entries=made.entries[:-1]).drive([]).end is LoopEnd.INCOMPLETE
+    assert driven(entries=driver.entries[:-1]).drive([]).end is LoopEnd.INCOMPLETE
 
 
 def test_an_empty_prompt_makes_no_request() -> None:
-    made = driven(query="", context=PromptContext(system=["You are a test."]))
-    assert (made.drive([]).end, made.actions) == (LoopEnd.EMPTY_PROMPT, [])
+    driver = driven(query="", context=PromptContext(system=["You are a test."]))
+    assert (driver.drive([]).end, driver.actions) == (LoopEnd.EMPTY_PROMPT, [])
 
 
 def test_a_prompt_that_can_not_fit_fails_the_loop() -> None:
-    made = driven(query="word " * 500, renderer=PromptRenderer(max_prompt_tokens=50))
-    result = made.drive([])
+    driver = driven(query="word " * 500, renderer=PromptRenderer(max_prompt_tokens=50))
+    result = driver.drive([])
     assert result.end is LoopEnd.FAILED
     assert result.error is not None
 
 
 def test_the_stateful_marker_goes_into_the_next_request() -> None:
-    made = driven()
-    result = made.drive([Answer(calls=[LOOK], marker="ctx_1"), Answer(calls=[LOOK]), DONE])
-    assert [ask.stateful_marker for ask in made.prompts] == [None, "ctx_1", None]
+    driver = driven()
+    result = driver.drive([Answer(calls=[LOOK], marker="ctx_1"), Answer(calls=[LOOK]), DONE])
+    assert [ask.stateful_marker for ask in driver.prompts] == [None, "ctx_1", None]
     assert [each.stateful_marker for each in result.tool_call_rounds] == ["ctx_1", None, None]
     ids = driven(stateful=True)
     ids.drive([Answer(calls=[LOOK]), DONE])
@@ -248,19 +248,19 @@ def test_the_stateful_marker_goes_into_the_next_request() -> None:
 
 
 def test_thinking_is_kept_with_its_round_and_carried_on() -> None:
-    made = driven()
+    driver = driven()
     usage = Usage.of(10, 5, reasoning_tokens=3)
-    result = made.drive([Answer(calls=[LOOK], thinking="Look first.", usage=usage), DONE])
+    result = driver.drive([Answer(calls=[LOOK], thinking="Look first.", usage=usage), DONE])
     thinking = result.tool_call_rounds[0].thinking
     assert thinking is not None
     assert (thinking.thinking, thinking.thinking_tokens, thinking.associated_round) == ("Look first.", 3, 0)
-    assistant = made.prompts[1].prompt.messages[2]
+    assistant = driver.prompts[1].prompt.messages[2]
     assert [part.type for part in assistant.content if not isinstance(part, str)] == ["thinking"]
 
 
 def test_usage_is_the_sum_of_all_attempts_of_all_rounds() -> None:
-    made = driven()
-    result = made.drive(
+    driver = driven()
+    result = driver.drive(
         [
             Answer(usage=Usage.of(10, 1)),
             Answer(calls=[LOOK], usage=Usage.of(10, 5)),
@@ -275,22 +275,22 @@ def test_usage_is_the_sum_of_all_attempts_of_all_rounds() -> None:
 
 def test_failures_count_until_the_tool_succeeds() -> None:
     attempts = []
-    made = driven()
+    driver = driven()
 
     def run(call: ToolCall) -> Any:
-        attempts.append(made.loop.retry_attempt(call))
+        attempts.append(driver.loop.retry_attempt(call))
         return failing(call) if len(attempts) in (1, 2, 4) else succeed(call)
 
-    made.drive([*[CALLING] * 5, DONE], run)
+    driver.drive([*[CALLING] * 5, DONE], run)
     assert attempts == [0, 1, 2, 0, 1]
-    assert made.loop.tool_call_results["internal_call_001"].is_error
+    assert driver.loop.tool_call_results["internal_call_001"].is_error
 
 
 # ── cancelling ─────────────────────────────────────────────────────────────────────────────────────
 def test_cancelled_before_a_call_no_call_is_run_and_it_may_go_on_later() -> None:
     token = CancellationToken()
-    made = driven(token=token)
-    steps = made.loop.run()
+    driver = driven(token=token)
+    steps = driver.loop.run()
     ask = next(steps)
     assert isinstance(ask, AskModel)
     outcome = read(ask, CALLING)
@@ -300,52 +300,52 @@ def test_cancelled_before_a_call_no_call_is_run_and_it_may_go_on_later() -> None
     result = end.value.value
     assert (result.end, result.tool_call_rounds) == (LoopEnd.CANCELLED, [])
     assert result.message == ToolCallCancelledError().message
-    assert driven(entries=made.entries).drive([DONE]).end is LoopEnd.DONE
+    assert driven(entries=driver.entries).drive([DONE]).end is LoopEnd.DONE
 
 
 def test_cancelled_within_a_batch_the_running_call_is_cancelled_and_the_next_not_begun() -> None:
     token = CancellationToken()
-    made = driven(token=token)
+    driver = driven(token=token)
 
     def run(call: ToolCall) -> Any:
         token.cancel()
         return None
 
-    result = made.drive([Answer(calls=[CHANGE, ("c3", "change", {})])], run)
+    result = driver.drive([Answer(calls=[CHANGE, ("c3", "change", {})])], run)
     assert result.end is LoopEnd.CANCELLED
-    assert made.ran == ["internal_call_001"]
+    assert driver.ran == ["internal_call_001"]
     assert list(result.tool_call_results) == ["internal_call_001"]
-    assert made.loop.state.failures == {"internal_call_001": ToolCallCancelledError.CANCELLED}
-    again = driven(entries=made.entries)
+    assert driver.loop.state.failures == {"internal_call_001": ToolCallCancelledError.CANCELLED}
+    again = driven(entries=driver.entries)
     assert again.drive([DONE]).end is LoopEnd.DONE
     assert again.ran == ["internal_call_002"]
 
 
 # ── going on ───────────────────────────────────────────────────────────────────────────────────────
 def test_a_journal_read_from_its_lines_is_the_same() -> None:
-    made = driven()
-    made.drive([Answer("Let me.", [LOOK], thinking="Hm.", usage=Usage.of(3, 4)), DONE])
-    assert list(decode_entries(lines(made.entries))) == made.entries
-    kinds = [type(entry).__name__ for entry in made.entries]
+    driver = driven()
+    driver.drive([Answer("Let me.", [LOOK], thinking="Hm.", usage=Usage.of(3, 4)), DONE])
+    assert list(decode_entries(lines(driver.entries))) == driver.entries
+    kinds = [type(entry).__name__ for entry in driver.entries]
     assert kinds == ["LoopBegun", "RoundMade", "CallsBegun", "CallEnded", "RoundMade", "LoopEnded"]
 
 
 def test_a_line_that_was_being_written_when_the_process_stopped_is_left_out() -> None:
-    made = driven()
-    made.drive([CALLING, DONE])
-    data = lines(made.entries)
+    driver = driven()
+    driver.drive([CALLING, DONE])
+    data = lines(driver.entries)
     for cut in range(len(data)):
-        kept = list(decode_entries(data[:cut]))
-        assert kept == made.entries[: len(kept)]
-        assert len(kept) == data[:cut].count(b"\n")
+        entries = list(decode_entries(data[:cut]))
+        assert entries == driver.entries[: len(entries)]
+        assert len(entries) == data[:cut].count(b"\n")
 
 
 def test_after_a_crash_at_any_entry_no_call_runs_twice_and_none_is_without_a_result() -> None:
     answers = [Answer("Let me.", [LOOK, CHANGE]), CALLING, DONE]
     whole = driven()
     whole.drive(answers)
-    for kept in range(len(whole.entries)):
-        before = whole.entries[:kept]
+    for length in range(len(whole.entries)):
+        before = whole.entries[:length]
         begun = {each for entry in before if isinstance(entry, CallsBegun) for each in entry.ids}
         ended = {entry.id for entry in before if isinstance(entry, CallEnded)}
         rounds = sum(isinstance(entry, RoundMade) for entry in before)
@@ -424,17 +424,17 @@ def test_outcomes_that_fit_no_action_are_refused() -> None:
 
 
 def test_a_call_is_reported_once_and_only_when_it_was_begun() -> None:
-    made = driven()
-    steps = made.loop.run()
+    driver = driven()
+    steps = driver.loop.run()
     ask = next(steps)
     assert isinstance(ask, AskModel)
     run = steps.send(read(ask, CALLING))
     assert isinstance(run, RunToolCalls)
     with pytest.raises(LoopError, match="not begun"):
-        made.loop.call_ended("internal_call_009", succeed(run.calls[0]))
-    made.loop.call_ended("internal_call_001", succeed(run.calls[0]))
+        driver.loop.call_ended("internal_call_009", succeed(run.calls[0]))
+    driver.loop.call_ended("internal_call_001", succeed(run.calls[0]))
     with pytest.raises(LoopError, match="ended before"):
-        made.loop.call_ended("internal_call_001", succeed(run.calls[0]))
+        driver.loop.call_ended("internal_call_001", succeed(run.calls[0]))
 
 
 def test_what_can_not_be_recorded_is_not_done() -> None:

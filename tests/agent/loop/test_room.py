@@ -44,33 +44,33 @@ def filling(made: Any) -> Any:
 
 
 def test_without_a_budget_there_is_no_limit() -> None:
-    made = driven()
-    made.drive([Answer(calls=LOOKS), Answer("Done.")])
-    assert budgets(made) == [None]
+    driver = driven()
+    driver.drive([Answer(calls=LOOKS), Answer("Done.")])
+    assert budgets(driver) == [None]
 
 
 def test_calls_share_what_is_left_and_it_is_enough() -> None:
     for calls, number in ((LOOKS, 1), (CHANGES, 2)):
-        made = driven(renderer=PromptRenderer(Characters(), max_prompt_tokens=BUDGET))
-        result = made.drive([Answer(calls=calls), Answer("Done.")], filling(made))
+        driver = driven(renderer=PromptRenderer(Characters(), max_prompt_tokens=BUDGET))
+        result = driver.drive([Answer(calls=calls), Answer("Done.")], filling(driver))
         assert result.end is LoopEnd.DONE
-        assert len(budgets(made)) == number
-        assert all(each is not None and 350 < each < 450 for each in budgets(made))
-        last = made.prompts[-1].prompt
+        assert len(budgets(driver)) == number
+        assert all(each is not None and 350 < each < 450 for each in budgets(driver))
+        last = driver.prompts[-1].prompt
         assert last.summary is None
         assert BUDGET * 0.8 < last.token_count <= BUDGET
 
 
 def test_where_nothing_is_left_a_summary_makes_room() -> None:
-    made = driven(renderer=PromptRenderer(Characters(), max_prompt_tokens=BUDGET), tool_call_limit=50)
+    driver = driven(renderer=PromptRenderer(Characters(), max_prompt_tokens=BUDGET), tool_call_limit=50)
     answers = [Answer("I look.", [(f"c{at}", "look", {"value": "a"})]) for at in range(20)]
-    result = made.drive([*answers, Answer("Done.")], filling(made))
+    result = driver.drive([*answers, Answer("Done.")], filling(driver))
     assert result.end is LoopEnd.DONE
-    assert all(each is not None and each > 300 for each in budgets(made))
-    assert all(each.prompt.token_count <= BUDGET for each in made.prompts)
+    assert all(each is not None and each > 300 for each in budgets(driver))
+    assert all(each.prompt.token_count <= BUDGET for each in driver.prompts)
     cut = [
         message
-        for each in made.prompts
+        for each in driver.prompts
         for message in each.prompt.messages
         if message.role == "tool" and set(str(message.content)) != {"x"}
     ]

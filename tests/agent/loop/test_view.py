@@ -13,21 +13,21 @@ CHANGE = ("c2", "change", {"value": "b"})
 
 
 def watched(view: LoopView, **options: Any) -> Any:
-    made = driven(finished_cb=lambda text, index, delta: view.delta(delta), **options)
-    kept = made.loop._keep
+    driver = driven(finished_cb=lambda text, index, delta: view.delta(delta), **options)
+    keep = driver.loop._keep
 
     def record(entry: Any) -> None:
-        kept(entry)
+        keep(entry)
         view.entry(entry)
 
-    made.loop._keep = record
-    return made
+    driver.loop._keep = record
+    return driver
 
 
 def test_a_call_is_seen_before_its_arguments_are_whole() -> None:
     view = LoopView()
-    made = watched(view)
-    ask = next(made.loop.run())
+    driver = watched(view)
+    ask = next(driver.loop.run())
     assert isinstance(ask, AskModel)
     reader, seen = ask.reader(), []
     for event in events_of(Answer("I look.", [LOOK, CHANGE], thinking="Hm.")):
@@ -45,7 +45,7 @@ def test_a_call_is_seen_before_its_arguments_are_whole() -> None:
 
 def test_statuses_follow_the_calls() -> None:
     view = LoopView()
-    made = watched(view)
+    driver = watched(view)
     declined = ToolFailureEncountered("change", ToolDeclinedError("no"), 0)
     outcomes = {
         "c1": succeed,
@@ -62,7 +62,7 @@ def test_statuses_follow_the_calls() -> None:
         return outcomes[call.call_id](call)
 
     calls = [LOOK, CHANGE, ("c3", "change", {}), ("c4", "change", {})]
-    made.drive([Answer("Let me.", calls), Answer("Done.")], run)
+    driver.drive([Answer("Let me.", calls), Answer("Done.")], run)
     shown = view.as_json()
     elements = shown["rounds"][0]["elements"]
     assert [each["status"] for each in elements] == ["complete", "failed", "declined", "cancelled"]
@@ -82,17 +82,17 @@ def test_statuses_follow_the_calls() -> None:
 def test_what_was_shown_of_an_interrupted_answer_is_taken_back() -> None:
     view = LoopView()
     watched(view).drive([Answer("Half of", [CHANGE], cut=True), Answer("Whole.")])
-    (made,) = view.rounds
-    assert (made.text, made.elements) == ("Whole.", [])
-    assert len(made.retries) == 1
+    (view_round,) = view.rounds
+    assert (view_round.text, view_round.elements) == ("Whole.", [])
+    assert len(view_round.retries) == 1
 
 
 def test_entries_alone_give_the_same_view() -> None:
     view = LoopView()
-    made = watched(view)
-    made.drive([Answer("Let me.", [LOOK, CHANGE], thinking="Hm."), Answer("Done.")])
+    driver = watched(view)
+    driver.drive([Answer("Let me.", [LOOK, CHANGE], thinking="Hm."), Answer("Done.")])
     again = LoopView()
-    for entry in made.entries:
+    for entry in driver.entries:
         again.entry(entry)
     assert again.as_json() == view.as_json()
 
@@ -101,15 +101,15 @@ def test_another_question_begins_an_empty_view() -> None:
     view = LoopView()
     first = watched(view)
     first.drive([Answer("Let me.", [LOOK]), Answer("Done.")])
-    made = driven("And?", entries=first.entries)
-    made.drive([Answer("So.")])
-    view.entry(made.entries[-3])
+    driver = driven("And?", entries=first.entries)
+    driver.drive([Answer("So.")])
+    view.entry(driver.entries[-3])
     assert view.as_json() == {"query": "And?", "rounds": [], "end": "", "message": ""}
 
 
 def test_progress_is_bounded_and_of_unknown_calls_ignored() -> None:
     view = LoopView()
-    made = watched(view)
+    driver = watched(view)
 
     def run(call: Any) -> Any:
         for number in range(1000):
@@ -117,14 +117,14 @@ def test_progress_is_bounded_and_of_unknown_calls_ignored() -> None:
         view.progress("other", "text")
         return succeed(call)
 
-    made.drive([Answer(calls=[LOOK]), Answer("Done.")], run)
+    driver.drive([Answer(calls=[LOOK]), Answer("Done.")], run)
     progress = view.rounds[0].elements[0].progress
     assert (len(progress), progress[-1]) == (100, "999")
 
 
 def test_arguments_that_are_not_json_are_shown_as_they_are() -> None:
     view = LoopView()
-    made = watched(view)
-    made.drive([Answer(calls=[("c1", "look", '{"value": oops}')]), Answer("Done.")])
+    driver = watched(view)
+    driver.drive([Answer(calls=[("c1", "look", '{"value": oops}')]), Answer("Done.")])
     assert view.rounds[0].elements[0].input == '{"value": oops}'
-    assert isinstance(made.actions[1], RunToolCalls)
+    assert isinstance(driver.actions[1], RunToolCalls)

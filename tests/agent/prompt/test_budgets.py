@@ -70,16 +70,16 @@ def test_nothing_is_summarised_within_the_budget() -> None:
 
 
 def test_the_newest_turns_stay_and_the_oldest_are_summarised() -> None:
-    asked: list[SummaryRequest] = []
+    requests: list[SummaryRequest] = []
 
     def summarize(request: SummaryRequest) -> str:
-        asked.append(request)
+        requests.append(request)
         return "so far"
 
     result = render(conversation(), 1000, summarizer=summarize)
     assert texts(result) == ["sy", "<c", "q8", "a8", "q9", "a9", "qu"]
     assert result.summary == ConversationSummary("so far", 16)
-    (request,) = asked
+    (request,) = requests
     assert [text_of(each.content)[:2] for each in request.messages][-1] == "a7"
     assert len(request.messages) == 16
     assert request.previous == ""
@@ -101,17 +101,17 @@ def test_a_kept_summary_is_used_and_not_made_again() -> None:
 
 
 def test_a_summary_is_summarised_with_what_follows_it() -> None:
-    asked: list[SummaryRequest] = []
+    requests: list[SummaryRequest] = []
 
     def summarize(request: SummaryRequest) -> str:
-        asked.append(request)
-        return f"summary {len(asked)}"
+        requests.append(request)
+        return f"summary {len(requests)}"
 
     first = render(conversation(), 1000, summarizer=summarize)
     grown = replace(conversation(turns=20), summary=first.summary)
     second = render(grown, 1000, summarizer=summarize)
-    assert asked[1].previous == "summary 1"
-    assert text_of(asked[1].messages[0].content).startswith("q8")
+    assert requests[1].previous == "summary 1"
+    assert text_of(requests[1].messages[0].content).startswith("q8")
     assert second.summary == ConversationSummary("summary 2", 36)
 
 

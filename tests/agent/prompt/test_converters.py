@@ -152,11 +152,11 @@ def test_images_of_results_follow_all_results() -> None:
     calls = ChatMessage(role="assistant", content="", tool_calls=[call("c1"), call("c2")])
     pictures = [result([TextPart("two"), ImagePart(PIXEL)]), result([ImagePart(PIXEL)], "c2")]
     after = ChatMessage(role="user", content="q")
-    made = raw_messages_to_capi([calls, *pictures, after])
-    assert [each["role"] for each in made] == ["assistant", "tool", "tool", "user", "user"]
-    assert [each["content"] for each in made[1:3]] == ["two", "(attached below)"]
-    assert [part["type"] for part in made[3]["content"]] == ["text", "image_url"] * 2
-    assert "tool call c2" in made[3]["content"][2]["text"]
+    messages = raw_messages_to_capi([calls, *pictures, after])
+    assert [each["role"] for each in messages] == ["assistant", "tool", "tool", "user", "user"]
+    assert [each["content"] for each in messages[1:3]] == ["two", "(attached below)"]
+    assert [part["type"] for part in messages[3]["content"]] == ["text", "image_url"] * 2
+    assert "tool call c2" in messages[3]["content"][2]["text"]
     assert [each["role"] for each in raw_messages_to_capi([calls, *pictures])][-1] == "user"
 
 

@@ -90,8 +90,8 @@ def test_consecutive_system_messages_are_collapsed_and_others_are_not() -> None:
     system = [ChatMessage(role="system", content=text) for text in "ab"]
     user = ChatMessage(role="user", content="c")
     late = ChatMessage(role="system", content=[CacheBreakpointPart(), TextPart("d")])
-    made = collapse_system_messages([*system, user, late, system[0]], " ")
-    assert [text_of(each.content) for each in made] == ["a b", "c", "d a"]
+    messages = collapse_system_messages([*system, user, late, system[0]], " ")
+    assert [text_of(each.content) for each in messages] == ["a b", "c", "d a"]
     assert system[0].content == "a"  # what was given stays as it was
 
 
@@ -298,8 +298,8 @@ def test_marker_and_tools_are_passed_on() -> None:
 
 
 def test_rounds_are_json_in_the_seed_s_words() -> None:
-    made = one_round(1, "text", ("a", "{}"), thinking=ThinkingDataItem("t", 3, 0))
-    value = plain(replace(made, timestamp=1699876543210, stateful_marker="m"))
+    tool_round = one_round(1, "text", ("a", "{}"), thinking=ThinkingDataItem("t", 3, 0))
+    value = plain(replace(tool_round, timestamp=1699876543210, stateful_marker="m"))
     assert value == {
         "prompt": [],
         "response": "text",
@@ -310,8 +310,8 @@ def test_rounds_are_json_in_the_seed_s_words() -> None:
         "timestamp": 1699876543210,
     }
     prompt = render(everything())
-    whole = msgspec.json.encode(replace(made, prompt=prompt))
-    assert msgspec.json.decode(whole, type=ToolCallRound) == replace(made, prompt=prompt)
+    whole = msgspec.json.encode(replace(tool_round, prompt=prompt))
+    assert msgspec.json.decode(whole, type=ToolCallRound) == replace(tool_round, prompt=prompt)
 
 
 def test_tools_without_description_can_be_counted() -> None:

@@ -67,7 +67,7 @@ FORMS: dict[str, Callable[[BuildPromptResult], dict[str, Any]]] = {
 @snapshots("{prompt}/{form}.json", prompt=PROMPTS, form=FORMS)
 def test_prompts_in_all_forms(prompt: str, form: str, snapshot: SnapshotAssertion) -> None:
     context, options = PROMPTS[prompt]
-    made = FORMS[form](PromptRenderer(**options).render(context))
+    body = FORMS[form](PromptRenderer(**options).render(context))
     if form == "chat":
-        assert chat_rules.violations({"model": "m", "messages": made["messages"]}) == []
-    assert made == snapshot
+        assert chat_rules.violations({"model": "m", "messages": body["messages"]}) == []
+    assert body == snapshot

@@ -125,22 +125,22 @@ def test_a_typed_function_is_a_tool() -> None:
         """
         return f"{context.tool_name} {city} {days} {units} {places}"
 
-    made = registry.get("get_weather")
-    assert made is not None
-    assert made.description == "The weather of a city, as it will be."
-    assert made.tags == {"weather"}
-    assert made.parallel
-    schema = json.loads(json.dumps(made.input_schema))
+    entry = registry.get("get_weather")
+    assert entry is not None
+    assert entry.description == "The weather of a city, as it will be."
+    assert entry.tags == {"weather"}
+    assert entry.parallel
+    schema = json.loads(json.dumps(entry.input_schema))
     assert schema["required"] == ["city"]
     assert schema["additionalProperties"] is False
     assert schema["properties"]["city"] == {"type": "string", "description": "Name of the city"}
     assert schema["properties"]["days"] == {"type": "integer", "minimum": 1, "maximum": 14, "default": 1}
     assert schema["properties"]["units"]["enum"] == ["imperial", "metric"]
     assert set(schema["$defs"]) == {"Place", "Kind"}
-    given = validate_tool_input("t", {"city": "Bonn", "places": [{"name": "x", "kind": "land"}]}, schema)
+    arguments = validate_tool_input("t", {"city": "Bonn", "places": [{"name": "x", "kind": "land"}]}, schema)
     context: Any = type("Context", (), {"tool_name": "get_weather"})
-    said = made.handler(given, context)
-    assert said == f"get_weather Bonn 1 metric {[Place('x', Kind.LAND)]}"
+    output = entry.handler(arguments, context)
+    assert output == f"get_weather Bonn 1 metric {[Place('x', Kind.LAND)]}"
     assert get_weather(context, "Köln") == "get_weather Köln 1 metric []"  # the function stays as it is
 
 
@@ -151,11 +151,11 @@ def test_what_a_schema_cannot_say_is_invalid_input_too() -> None:
     def since(day: datetime.date, count: int = 1) -> str:
         return f"{day} {count!r}"
 
-    made = registry.get("since")
-    assert made is not None
-    assert made.handler({"day": "2026-01-02", "count": 3.0}, None) == "2026-01-02 3"
+    entry = registry.get("since")
+    assert entry is not None
+    assert entry.handler({"day": "2026-01-02", "count": 3.0}, None) == "2026-01-02 3"
     with pytest.raises(ToolValidationError, match="can't be converted"):
-        made.handler({"day": "yesterday"}, None)
+        entry.handler({"day": "yesterday"}, None)
 
 
 def test_the_decorator_without_arguments_and_for_async_functions() -> None:
@@ -165,11 +165,11 @@ def test_the_decorator_without_arguments_and_for_async_functions() -> None:
     async def now() -> str:
         return "now"
 
-    made = registry.get("now")
-    assert made is not None
-    assert made.is_async
-    assert made.description == ""
-    assert made.input_schema == {
+    entry = registry.get("now")
+    assert entry is not None
+    assert entry.is_async
+    assert entry.description == ""
+    assert entry.input_schema == {
         "type": "object",
         "properties": {},
         "required": [],
@@ -180,9 +180,9 @@ def test_the_decorator_without_arguments_and_for_async_functions() -> None:
 def test_name_and_description_can_be_given() -> None:
     registry = ToolRegistry()
     registry.tool(name="other", description="Words")(named)
-    made = registry.get("other")
-    assert made is not None
-    assert made.description == "Words"
+    entry = registry.get("other")
+    assert entry is not None
+    assert entry.description == "Words"
 
 
 def named(path: str) -> str:

@@ -152,10 +152,10 @@ def test_a_token_calls_back_once() -> None:
 
 
 async def test_a_call_that_has_to_be_confirmed() -> None:
-    asked: list[Any] = []
+    questions: list[Any] = []
 
     async def ask(tool: str, question: str) -> bool:
-        asked.append((tool, question))
+        questions.append((tool, question))
         return question == "Read a?"
 
     hooks = {"confirm": lambda given: f"Read {given['path']}?" if given["path"] else None}
@@ -164,7 +164,7 @@ async def test_a_call_that_has_to_be_confirmed() -> None:
     assert (await tools.run_call("read_file", '{"path": ""}')).result.text == "read"
     declined = await tools.run_call("read_file", '{"path": "b"}')
     assert declined.result.text == "Error: Not allowed - the user declined it"
-    assert asked == [("read_file", "Read a?"), ("read_file", "Read b?")]
+    assert questions == [("read_file", "Read a?"), ("read_file", "Read b?")]
     nobody = await service(lambda given: "read", **hooks).run_call("read_file", '{"path": "a"}')
     assert "no user can be asked" in nobody.result.text
 

@@ -196,11 +196,11 @@ def test_texts_are_read_as_the_schema_wants_them(schema: dict[str, Any], sent: A
     line = {"type": "object", "properties": {"at": {"type": "integer"}}}
     notes: list[str] = []
     whole = {"properties": {"v": schema}, "$defs": {"line": line}}
-    given = {"v": sent}
-    made = validate_tool_input("t", given, whole, notes=notes)
-    assert made == {"v": read}
-    assert type(made["v"]) is type(read)
-    assert given == {"v": sent}
+    arguments = {"v": sent}
+    result = validate_tool_input("t", arguments, whole, notes=notes)
+    assert result == {"v": read}
+    assert type(result["v"]) is type(read)
+    assert arguments == {"v": sent}
     assert notes
 
 

@@ -29,12 +29,12 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    given = arguments().parse_args()
-    asked = [work for work in works(given.quick) if given.work in work.name]
-    wanted = given.only.split(",") if given.only else [subject.name for subject in SUBJECTS]
-    to = report.RESULTS if given.draw else given.to
-    print(run(asked, [subject for subject in SUBJECTS if subject.name in wanted], given.rounds, to))
-    if given.draw:
+    options = arguments().parse_args()
+    asked = [work for work in works(options.quick) if options.work in work.name]
+    names = options.only.split(",") if options.only else [subject.name for subject in SUBJECTS]
+    to = report.RESULTS if options.draw else options.to
+    print(run(asked, [subject for subject in SUBJECTS if subject.name in names], options.rounds, to))
+    if options.draw:
         report.draw()
 
 

@@ -17,19 +17,19 @@ _OURS: Final = "ours"
 
 def run(asked: list[Work], subjects: list[Subject], rounds: int, to: Path | None = None) -> str:
     """Return the table, and the works that exceed their budget."""
-    with tempfile.TemporaryDirectory(prefix="orb-bench-") as name, ExitStack() as held:
-        there = _started(subjects, Path(name), held)
-        found = _rounds(asked, there, rounds)
+    with tempfile.TemporaryDirectory(prefix="orb-bench-") as name, ExitStack() as stack:
+        there = _started(subjects, Path(name), stack)
+        figures = _rounds(asked, there, rounds)
         memory = {subject.name: process.resident() for subject, process in there.items()}
     names = [subject.name for subject in there]
     missing = [subject.name for subject in subjects if subject.name not in names]
     if to is not None:
-        report.write(to, asked, names, missing, found, memory)
-    lines = [report.table(asked, names, found)]
+        report.write(to, asked, names, missing, figures, memory)
+    lines = [report.table(asked, names, figures)]
     lines += [f"{name}: {size:.0f} MB after all of it" for name, size in memory.items()]
     lines += [f"{', '.join(missing)}: NOT measured, not on the PATH"] if missing else []
     if _OURS in names:
-        lines += report.beyond(report.ratios(found, names[0], _OURS), report.budget())
+        lines += report.beyond(report.ratios(figures, names[0], _OURS), report.budget())
     return "\n".join(lines)
 
 
@@ -45,7 +45,7 @@ def _started(subjects: list[Subject], folder: Path, held: ExitStack) -> dict[Sub
 
 def _rounds(asked: list[Work], there: dict[Subject, Process], rounds: int) -> report.Rounds:
     """Run all subjects in turns, so that noise affects all of them equally."""
-    found: report.Rounds = {work.name: {} for work in asked}
+    figures: report.Rounds = {work.name: {} for work in asked}
     for _ in range(rounds):
         for work in asked:
             for subject, process in there.items():
@@ -56,5 +56,5 @@ def _rounds(asked: list[Work], there: dict[Subject, Process], rounds: int) -> re
                 except RuntimeError as error:
                     print(f"{subject.name}, {work.name}: {error}", file=sys.stderr)
                     continue
-                found[work.name].setdefault(subject.name, []).append(figure)
-    return found
+                figures[work.name].setdefault(subject.name, []).append(figure)
+    return figures

@@ -64,14 +64,14 @@ class _Connection(asyncio.Protocol):
             return
         self._got = b""
         spoken = RESPONSES if b"/responses" in head.partition(b"\r\n")[0] else CHAT
-        asked = _PATTERN.search(body)
-        if asked is None or not _STREAM.search(body):
+        match = _PATTERN.search(body)
+        if match is None or not _STREAM.search(body):
             self._out.write(_whole(spoken.whole))
-        elif asked[1] in PAUSES:
-            paced = self._paced(spoken, int(asked[2]), PAUSES[asked[1]])
+        elif match[1] in PAUSES:
+            paced = self._paced(spoken, int(match[2]), PAUSES[match[1]])
             self._task = asyncio.get_running_loop().create_task(paced)
         else:
-            self._task = asyncio.get_running_loop().create_task(self._burst(spoken, asked[1], int(asked[2])))
+            self._task = asyncio.get_running_loop().create_task(self._burst(spoken, match[1], int(match[2])))
 
     async def _burst(self, spoken: Spoken, kind: bytes, tokens: int) -> None:
         calls = kind == b"arguments"
@@ -88,12 +88,12 @@ class _Connection(asyncio.Protocol):
     async def _paced(self, spoken: Spoken, tokens: int, pause: float) -> None:
         loop = asyncio.get_running_loop()
         self._out.write(_HEAD + _chunk(spoken.head))
-        begun, said = loop.time(), []
+        begun, stamps = loop.time(), []
         for number in range(tokens):
             await asyncio.sleep(begun + (number + 1) * pause - loop.time())
-            said.append(f" @{time.monotonic_ns()};")
-            self._out.write(_chunk(spoken.token(said[-1], number)))
-        self._out.write(_chunk(spoken.tail("".join(said), tokens)) + _LAST)
+            stamps.append(f" @{time.monotonic_ns()};")
+            self._out.write(_chunk(spoken.token(stamps[-1], number)))
+        self._out.write(_chunk(spoken.tail("".join(stamps), tokens)) + _LAST)
 
 
 def _chunk(data: bytes) -> bytes:

@@ -84,7 +84,7 @@ def write(
     """Write all figures as JSON, which docs/drawn_benchmarks.py reads: the figure of each round by work and
     subject, and `memory` in megabytes after the last round. The subjects in `missing` were asked for but are
     not installed."""
-    found = {
+    document = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "subjects": names,
@@ -96,13 +96,13 @@ def write(
         "memory": {name: round(size, 1) for name, size in memory.items()},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
 
 
 def machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The machine of a measurement: processor, cores, system, Python; without its name and without paths."""
-    found = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text() if cpuinfo.exists() else "", re.MULTILINE)
-    processor = found[1] if found else platform.machine()
+    match = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text() if cpuinfo.exists() else "", re.MULTILINE)
+    processor = match[1] if match else platform.machine()
     cores = f"{os.cpu_count()} cores"
     return f"{processor}, {cores}, {platform.system()}, Python {platform.python_version()}"
 

@@ -61,18 +61,18 @@ def run(scale: Scale) -> str:
 
 
 def _workers(scale: Scale) -> Iterator[str]:
-    found: dict[tuple[int, str], list[_Took]] = {}
+    times: dict[tuple[int, str], list[_Took]] = {}
     with _served(*_WORKERS) as processes:
         for process in processes.values():
             _loaded(process, "burst-20", 200, 32)
         for _ in range(scale.rounds):
             for kind in _KINDS:
                 for count, process in processes.items():
-                    found.setdefault((count, kind), []).append(_took(process, kind, scale.requests))
+                    times.setdefault((count, kind), []).append(_took(process, kind, scale.requests))
     title = "workers on all cores, with the model's side and the clients beside them"
     yield from (title, "-" * len(title))
     for kind in _KINDS:
-        one, two = (_median(found[count, kind]) for count in _WORKERS)
+        one, two = (_median(times[count, kind]) for count in _WORKERS)
         yield (
             f"{kind:<22} 1 worker {one.rate:>7,.0f}/s {one.cpu * 1e6:>7,.0f} µs each   "
             f"2 workers {two.rate:>7,.0f}/s {two.cpu * 1e6:>7,.0f} µs each   "
@@ -87,8 +87,8 @@ def _median(rounds: list[_Took]) -> _Took:
 def _took(process: Process, kind: str, count: int) -> _Took:
     model, streamed = _KINDS[kind]
     before = process.cpu()
-    found = _loaded(process, model, count, 32, streamed=streamed)
-    return _Took(count / found.seconds, (process.cpu() - before) / count)
+    result = _loaded(process, model, count, 32, streamed=streamed)
+    return _Took(count / result.seconds, (process.cpu() - before) / count)
 
 
 def _open(scale: Scale) -> Iterator[str]:
@@ -103,9 +103,9 @@ def _open(scale: Scale) -> Iterator[str]:
         client = _begin(Load(process.port, _PATH, _body("slow-20"), scale.open, scale.open, 10.0))
         time.sleep(15)
         peak = process.resident()
-        found = _end(client, scale.open)
+        result = _end(client, scale.open)
         yield (
-            f"{found.failed} failed; first event, 99 of 100 within {found.first * 1e3:,.0f} ms; "
+            f"{result.failed} failed; first event, 99 of 100 within {result.first * 1e3:,.0f} ms; "
             f"{(peak - before) * 1024 / scale.open:,.0f} KB each; {process.resident():,.0f} MB after them"
         )
 
@@ -115,8 +115,8 @@ def _body(model: str, *, streamed: bool = True) -> str:
 
 
 def _loaded(process: Process, model: str, count: int, together: int, *, streamed: bool = True) -> Found:
-    asked = Load(process.port, _PATH, _body(model, streamed=streamed), count, together)
-    return _end(_begin(asked), count)
+    load = Load(process.port, _PATH, _body(model, streamed=streamed), count, together)
+    return _end(_begin(load), count)
 
 
 def _begin(asked: Load) -> subprocess.Popen[bytes]:
@@ -126,21 +126,21 @@ def _begin(asked: Load) -> subprocess.Popen[bytes]:
 
 def _end(client: subprocess.Popen[bytes], count: int) -> Found:
     output, _ = client.communicate(timeout=_TIMEOUT)
-    found = msgspec.json.decode(output, type=Found)
-    if found.failed == count:
+    result = msgspec.json.decode(output, type=Found)
+    if result.failed == count:
         raise RuntimeError("every request failed")
-    return found
+    return result
 
 
 @contextmanager
 def _served(*workers: int) -> Iterator[dict[int, Process]]:
     """Servers with these numbers of workers, over one model process."""
-    with tempfile.TemporaryDirectory(prefix="orb-scale-") as name, ExitStack() as held:
-        port = held.enter_context(model_side(core=None))
+    with tempfile.TemporaryDirectory(prefix="orb-scale-") as name, ExitStack() as stack:
+        port = stack.enter_context(model_side(core=None))
         there = {}
         for count in workers:
             subject = Subject(f"ours-{count}", ours("--workers", str(count)), _PATH)
-            process = held.enter_context(running(subject, port, Path(name) / subject.name, core=None))
+            process = stack.enter_context(running(subject, port, Path(name) / subject.name, core=None))
             assert process is not None
             there[count] = process
         yield there

@@ -75,24 +75,24 @@ def run(scale: Scale) -> str:
 
 def _table(title: str, found: dict[str, list[_Took]]) -> Iterator[str]:
     """The median of the wall time, and of the CPU as multiples of the first subject's."""
-    empty = median(took.cpu for took in next(iter(found.values())))
+    empty = median(start.cpu for start in next(iter(found.values())))
     yield from (title, "-" * len(title))
     for name, times in found.items():
-        cpu = median(took.cpu for took in times)
-        wall = f"{median(took.wall for took in times) * 1e3:,.0f} ms"
+        cpu = median(start.cpu for start in times)
+        wall = f"{median(start.wall for start in times) * 1e3:,.0f} ms"
         yield f"{name:<{_NAME}}{wall:>{_CELL}}{f'CPU {cpu * 1e3:,.0f} ms':>{_CELL}}{cpu / empty:>8.1f} ×"
 
 
 def _rounds(count: int, ways: dict[str, Callable[[], _Took | None]]) -> dict[str, list[_Took]]:
     """Run all in turns, so that noise affects all of them equally, after a round that compiles the
     modules."""
-    found: dict[str, list[_Took]] = {}
+    starts: dict[str, list[_Took]] = {}
     for number in range(count + 1):
         for name, way in ways.items():
-            took = way()
-            if number and took is not None:
-                found.setdefault(name, []).append(took)
-    return found
+            start = way()
+            if number and start is not None:
+                starts.setdefault(name, []).append(start)
+    return starts
 
 
 def _starts(subjects: list[Subject], model: int, rounds: int, folder: Path) -> dict[str, list[_Took]]:
@@ -127,7 +127,7 @@ def _answered(subject: Subject, model: int, folder: Path) -> _Took | None:
     """Measure a server from its start until it has answered a plain request; it has started before in this
     place. None if it is not installed."""
     port = free_port()
-    asked = load_of(subject, port, _ONE)
+    load = load_of(subject, port, _ONE)
     command = subject.command(port, model, folder)
     if command is None:
         return None
@@ -136,7 +136,7 @@ def _answered(subject: Subject, model: int, folder: Path) -> _Took | None:
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(command, cwd=Path.cwd(), env=environment, stdout=output, stderr=output)
     try:
-        while not _answers(asked):
+        while not _answers(load):
             if process.poll() is not None or time.monotonic() - begun > _TIMEOUT:
                 raise RuntimeError(f"{subject.name} did not start: {(folder / 'output').read_text()[-500:]}")
             time.sleep(_LOOK)

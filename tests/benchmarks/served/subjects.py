@@ -62,9 +62,9 @@ def _resident(pid: int) -> int:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port
 
 
@@ -147,9 +147,9 @@ def _copier(script: str) -> Callable[[int, int, Path], list[str]]:
 
 
 def _relay(port: int, model: int, folder: Path) -> list[str] | None:
-    found = shutil.which("codex-relay")
-    return found and [
-        found,
+    program = shutil.which("codex-relay")
+    return program and [
+        program,
         "--port",
         str(port),
         "--upstream",
@@ -160,24 +160,24 @@ def _relay(port: int, model: int, folder: Path) -> list[str] | None:
 
 
 def _agentic(port: int, model: int, folder: Path) -> list[str] | None:
-    found = shutil.which("agentic-server")
-    return found and [
-        found,
+    program = shutil.which("agentic-server")
+    return program and [
+        program,
         *("--gateway-host", "127.0.0.1", "--gateway-port", str(port), "--skip-llm-ready-check"),
         *("--llm-api-base", f"http://127.0.0.1:{model}", "--db-url", f"sqlite://{folder}/bench.db"),
     ]
 
 
 def _litellm(port: int, model: int, folder: Path) -> list[str] | None:
-    found = shutil.which("litellm")
-    if found is None:
+    program = shutil.which("litellm")
+    if program is None:
         return None
     config = folder / "litellm.yaml"
     config.write_text(
         "model_list:\n  - model_name: '*'\n    litellm_params:\n      model: 'hosted_vllm/*'\n"
         f"      api_base: http://127.0.0.1:{model}/v1\n      api_key: x\n"
     )
-    return [found, "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
+    return [program, "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
 
 
 def ours(*more: str, config: str = "") -> Callable[[int, int, Path], list[str]]:

@@ -65,17 +65,17 @@ def works(quick: bool) -> list[Work]:
 
 def measured(subject: Subject, process: Process, work: Work) -> float:
     """The figure of one round. Raises RuntimeError if a request failed."""
-    asked = load_of(subject, process.port, work)
+    load = load_of(subject, process.port, work)
     before = process.cpu()
-    command = [sys.executable, "-m", "tests.benchmarks.served.clients", msgspec.json.encode(asked).decode()]
+    command = [sys.executable, "-m", "tests.benchmarks.served.clients", msgspec.json.encode(load).decode()]
     done = subprocess.run(pinned(BESIDE, command), capture_output=True, timeout=_TIMEOUT, check=False)
     spent = process.cpu() - before
     if done.returncode:
         raise RuntimeError(done.stderr.decode()[-600:])
-    found = msgspec.json.decode(done.stdout, type=Found)
-    if found.failed:
-        raise RuntimeError(f"{found.failed} of {asked.count} requests failed")
-    figures = {"cpu": spent / work.per * 1e6, "latency": found.latency * 1e3, "first": found.first * 1e3}
+    result = msgspec.json.decode(done.stdout, type=Found)
+    if result.failed:
+        raise RuntimeError(f"{result.failed} of {load.count} requests failed")
+    figures = {"cpu": spent / work.per * 1e6, "latency": result.latency * 1e3, "first": result.first * 1e3}
     return figures[work.figure]
 
 

@@ -132,17 +132,17 @@ def test_calls_find_back_to_tools_that_are_not_functions() -> None:
 def test_the_request_in_the_shape_of_chat_names_tools_as_they_may_be_called() -> None:
     tools = [{"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "find"}]}]
     answer = answer_to(tools=tools, instructions="Be brief.")
-    asked = chat_request(answer.request)
-    assert [message["role"] for message in asked["messages"]] == ["system", "user"]
-    name = asked["tools"][0]["function"]["name"]
+    body = chat_request(answer.request)
+    assert [message["role"] for message in body["messages"]] == ["system", "user"]
+    name = body["tools"][0]["function"]["name"]
     spoken(answer, [ToolCall(name, {})])
     assert (answer.response.output[0].name, answer.response.output[0].namespace) == ("find", "crm")  # type: ignore[union-attr]
 
 
 def named_tools(**fields: Any) -> tuple[list[str], Any]:
     """The names of the tools of a Chat request, and its `tool_choice`."""
-    asked = chat_request(answer_to(tools=TOOLS, **fields).request)
-    return [tool["function"]["name"] for tool in asked.get("tools", ())], asked.get("tool_choice")
+    body = chat_request(answer_to(tools=TOOLS, **fields).request)
+    return [tool["function"]["name"] for tool in body.get("tools", ())], body.get("tool_choice")
 
 
 TOOLS: list[dict[str, Any]] = [
@@ -300,8 +300,8 @@ def test_a_reason_that_is_none_says_which_are(caplog: pytest.LogCaptureFixture) 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_of_a_call_that_json_does_not_have_is_named_with_its_place(number: float) -> None:
     given = {"none": None, "at": [0.5, {"x": (1, number)}]}
-    said = rf"ToolCall: arguments\.at\[1\]\.x\[1\] is {number}, which JSON can't represent"
-    with pytest.raises(LocalError, match=said):
+    message = rf"ToolCall: arguments\.at\[1\]\.x\[1\] is {number}, which JSON can't represent"
+    with pytest.raises(LocalError, match=message):
         answer_to().feed(ToolCall("f", given))
     answer = answer_to()
     spoken(answer, [ToolCall("f", {"none": None, "text": "null", "big": 1e308})])
@@ -312,10 +312,10 @@ def test_a_number_of_a_call_that_json_does_not_have_is_named_with_its_place(numb
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 def test_a_number_that_json_does_not_have_is_named_in_a_text_too(number: str) -> None:
     text = f'{{"none": null, "word": "NaN", "at": [0.5, {{"x": [1, {number}]}}], "b": NaN}}'
-    said = rf"ToolCall: arguments\.at\[1\]\.x\[1\] is {float(number)}, which JSON can't represent"
+    message = rf"ToolCall: arguments\.at\[1\]\.x\[1\] is {float(number)}, which JSON can't represent"
     answer = answer_to(stream=True)
     for _ in range(2):
-        with pytest.raises(LocalError, match=said):
+        with pytest.raises(LocalError, match=message):
             answer.feed(ToolCall("f", text))
     long = f'{{"a":{"1" * 5000},"b":{number}}}'
     with pytest.raises(LocalError, match=rf"arguments\.b is {float(number)},"):
@@ -666,7 +666,7 @@ OUTPUTS = st.one_of(
 @given(outputs=st.lists(OUTPUTS, max_size=12), dialect=st.sampled_from([*REQUESTS]))
 def test_whatever_is_yielded_gives_a_stream_that_keeps_every_rule(outputs: list[Any], dialect: str) -> None:
     """Or a failure that does; and the whole answer says the same."""
-    made = []
+    results = []
     for streamed in (True, False):
         answer = answer_to(dialect=dialect, stream=streamed)
         stream = b""
@@ -677,11 +677,11 @@ def test_whatever_is_yielded_gives_a_stream_that_keeps_every_rule(outputs: list[
         except BridgeError as error:
             stream += answer.fail(error)
         assert answer.ended
-        made.append((answer.response, stream))
-    assert made[0][0] == made[1][0]
-    assert made[1][1] == b""
+        results.append((answer.response, stream))
+    assert results[0][0] == results[1][0]
+    assert results[1][1] == b""
     if dialect == "responses":
-        assert violations(made[0][1]) == []
+        assert violations(results[0][1]) == []
 
 
 LOSING = {"input": "Hi", "top_k": 3, "truncation": "auto"}
@@ -704,8 +704,8 @@ def test_t4_what_a_chat_request_loses_is_in_the_header_and_the_log(
 
 
 def test_t4_what_a_client_of_another_api_loses_is_in_the_header_too() -> None:
-    asked = {"messages": [{"role": "user", "content": "Hello", "odd": 1}], "modalities": ["audio"]}
-    answer = Answer({**ASKED_OF_CHAT, "stream": True, **asked}, dialect="chat")
+    fields = {"messages": [{"role": "user", "content": "Hello", "odd": 1}], "modalities": ["audio"]}
+    answer = Answer({**ASKED_OF_CHAT, "stream": True, **fields}, dialect="chat")
     assert answer.head.headers["openresponses-losses"] == "messages[0].odd: can't be expressed"
     # what Chat alone has is passed to a model of Chat
     assert chat_request(answer.request)["modalities"] == ["audio"]

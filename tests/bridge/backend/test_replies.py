@@ -227,11 +227,11 @@ async def test_an_iterator_may_be_given_as_it_is_and_is_closed_when_it_is_not_as
     async def outputs() -> AsyncIterator[Output]:
         yield ToolCall("f", {})
 
-    asked = outputs()
-    refused.append(await async_reply(b"{", asked))
+    iterator = outputs()
+    refused.append(await async_reply(b"{", iterator))
     assert [each.status for each in refused] == [400, 400]
     with pytest.raises(StopAsyncIteration):
-        await anext(asked)
+        await anext(iterator)
 
 
 async def test_closing_a_body_early_closes_the_model() -> None:
@@ -261,18 +261,18 @@ async def test_what_an_iterator_raises_when_it_is_closed_is_logged(
 
 
 async def test_pieces_leave_one_by_one_and_the_model_is_asked_for_no_more_than_is_read() -> None:
-    asked = 0
+    count = 0
 
     def model(_request: CreateResponse) -> Iterator[Output]:
-        nonlocal asked
+        nonlocal count
         while True:
-            asked += 1
+            count += 1
             yield "a"
 
     pieces = iter(reply(STREAMED, model).body)
     for expected in range(1, 20):
         next(pieces)
-        assert asked == expected
+        assert count == expected
 
 
 @pytest.mark.untraced

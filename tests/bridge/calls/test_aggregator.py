@@ -189,7 +189,7 @@ def test_custom_calls_are_marked() -> None:
 @pytest.mark.parametrize("way", ["begin", "append", "finish_arguments", "complete"])
 def test_arguments_over_the_limit_are_an_error_and_the_call_is_forgotten(way: str) -> None:
     calls = ToolCallAggregator(max_argument_bytes=10)
-    kept = calls.begin(1, "fc_1", "call_1", "other")
+    other = calls.begin(1, "fc_1", "call_1", "other")
     if way != "begin":
         calls.begin(0, "fc_0", "call_0", "look")
     feed = {
@@ -203,7 +203,7 @@ def test_arguments_over_the_limit_are_an_error_and_the_call_is_forgotten(way: st
     assert error.value.code == "bridge.tools.arguments_too_large"
     assert "10 bytes" in error.value.message
     assert error.value.context["limit"] == 10
-    assert list(calls) == [kept]
+    assert list(calls) == [other]
     assert calls.find(0, "fc_0", "call_0") is None
 
 

@@ -47,17 +47,17 @@ def test_case_35_namespace_and_name_are_restored_apart() -> None:
         "other__spawn",
         "view",
     ]
-    found = identities.resolve("multi_agent_v1__spawn")
-    assert found is not None
-    assert (found.namespace, found.name) == ("multi_agent_v1", "spawn")
+    spawn = identities.resolve("multi_agent_v1__spawn")
+    assert spawn is not None
+    assert (spawn.namespace, spawn.name) == ("multi_agent_v1", "spawn")
 
 
 @pytest.mark.parametrize("spelling", ["git__log.all", "git.log.all", "git/log.all", "log.all"])
 def test_case_35_other_spellings_of_a_namespaced_name_are_understood(spelling: str) -> None:
     identities = mapped(("log.all", "git"), ("status", "git"))
-    found = identities.resolve(spelling)
-    assert found is not None
-    assert (found.namespace, found.name) == ("git", "log.all")
+    identity = identities.resolve(spelling)
+    assert identity is not None
+    assert (identity.namespace, identity.name) == ("git", "log.all")
 
 
 def test_e11_a_name_that_could_be_two_tools_is_none() -> None:
@@ -69,9 +69,9 @@ def test_e11_a_name_that_could_be_two_tools_is_none() -> None:
 
 def test_e11_the_bare_tool_goes_before_a_namespaced_one_of_the_same_name() -> None:
     identities = mapped(("log.all", "git"), ("log.all", None))
-    found = identities.resolve("log.all")
-    assert found is not None
-    assert found.namespace is None
+    identity = identities.resolve("log.all")
+    assert identity is not None
+    assert identity.namespace is None
 
 
 def test_e11_names_that_join_to_the_same_stay_apart() -> None:
@@ -218,9 +218,9 @@ def test_e11_a_function_that_keeps_its_name_is_known_without_being_declared() ->
     for _ in range(2):
         tools.know("look")
     for called in ("look", "look<|channel|>commentary", "functions.look"):
-        found = tools.resolve(called)
-        assert found is not None
-        assert (found.kind, found.name, found.upstream_name) == (ToolKind.FUNCTION, "look", "look")
+        identity = tools.resolve(called)
+        assert identity is not None
+        assert (identity.kind, identity.name, identity.upstream_name) == (ToolKind.FUNCTION, "look", "look")
     assert tools.resolve("find") is None
     assert (tools.has_tools, len(tools)) == (False, 0)
 

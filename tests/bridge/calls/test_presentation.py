@@ -71,8 +71,8 @@ def test_case_35_namespaced_tools_have_legal_names_and_find_back():
     tools = [{"type": "function", "name": "spawn"}, {"type": "custom", "name": "say"}]
     views, _, identities, _ = present({"type": "namespace", "name": "agents", "tools": tools})
     assert [view.name for view in views] == ["agents__spawn", "agents__say"]
-    found = identities.resolve("agents__spawn")
-    assert (found.namespace, found.name) == ("agents", "spawn")
+    identity = identities.resolve("agents__spawn")
+    assert (identity.namespace, identity.name) == ("agents", "spawn")
 
 
 @pytest.mark.parametrize("kind", ["shell", "local_shell", "apply_patch"])
@@ -117,9 +117,9 @@ def test_items_declare_tools_or_none():
 
 
 def test_an_output_item_declares_what_was_found():
-    found = ToolSearchOutput("tso_1", [{"type": "function", "name": "f"}, {"type": "odd"}], call_id="c1")
-    assert [tool.type for tool in tools_of(found)] == ["function", "odd"]
-    assert output_view(found, ToolIdentityMap()) == OutputView("c1", '{"tools":["f"]}')
+    output = ToolSearchOutput("tso_1", [{"type": "function", "name": "f"}, {"type": "odd"}], call_id="c1")
+    assert [tool.type for tool in tools_of(output)] == ["function", "odd"]
+    assert output_view(output, ToolIdentityMap()) == OutputView("c1", '{"tools":["f"]}')
 
 
 # ── calls and outputs ──────────────────────────────────────────────────────────────────────────────
@@ -195,8 +195,8 @@ def test_outputs_of_every_kind(fields, output, failed):
 
 
 def test_case_40_an_output_may_name_its_call_by_its_own_id():
-    given = item(type="local_shell_call_output", id="c1", output="x")
-    assert output_view(given, ToolIdentityMap()) == OutputView("c1", "x")
+    output = item(type="local_shell_call_output", id="c1", output="x")
+    assert output_view(output, ToolIdentityMap()) == OutputView("c1", "x")
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,11 @@ def test_what_answers_nobody_is_no_output(fields):
 def test_a_call_that_came_under_its_upstream_name_goes_back_under_it():
     identities = ToolIdentityMap()
     upstream = identities.declare(ToolKind.FUNCTION, "spawn", "agents").upstream_name
-    given = item(type="function_call", call_id="c1", name=upstream, arguments="{}")
-    assert call_view(given, identities).name == upstream
+    call_item = item(type="function_call", call_id="c1", name=upstream, arguments="{}")
+    assert call_view(call_item, identities).name == upstream
     plain = identities.declare(ToolKind.FUNCTION, upstream).upstream_name
     assert plain != upstream
-    assert call_view(given, identities).name == plain  # the client has a tool of that very name
+    assert call_view(call_item, identities).name == plain  # the client has a tool of that very name
 
 
 # ── pairing ────────────────────────────────────────────────────────────────────────────────────────

@@ -82,8 +82,8 @@ def read(*pieces: str) -> tuple[list[str], bool, list[str]]:
 def test_n4_what_begins_again_becomes_the_arguments(
     pieces: list[str], passed: list[str], said: list[str]
 ) -> None:
-    found = read(*pieces)
-    assert found == (passed, False, said)
+    result = read(*pieces)
+    assert result == (passed, False, said)
     assert json_state("".join(passed)) is JsonState.COMPLETE
 
 
@@ -97,8 +97,8 @@ def test_n4_what_begins_again_becomes_the_arguments(
     ],
 )
 def test_n4_what_begins_again_as_something_else_is_broken(pieces: list[str]) -> None:
-    passed, broken, said = read(*pieces)
-    assert ("".join(passed), broken, said) == (pieces[0], True, [DIFFERS])
+    passed, broken, notes = read(*pieces)
+    assert ("".join(passed), broken, notes) == (pieces[0], True, [DIFFERS])
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_n4_what_begins_again_as_something_else_is_broken(pieces: list[str]) -> 
     ],
 )
 def test_n4_other_words_pass_as_they_are(pieces: list[str]) -> None:
-    passed, broken, said = read(*pieces)
-    assert ("".join(passed), broken, said) == ("".join(pieces), False, [])
+    passed, broken, notes = read(*pieces)
+    assert ("".join(passed), broken, notes) == ("".join(pieces), False, [])
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_n4_no_split_of_good_arguments_changes_them(text: str) -> None:
     for first in range(1, len(text)):
         for second in range(first, len(text)):
             pieces = [piece for piece in (text[:first], text[first:second], text[second:]) if piece]
-            passed, broken, said = read(*pieces)
-            assert ("".join(passed), broken, said) == (text, False, []), pieces
+            passed, broken, notes = read(*pieces)
+            assert ("".join(passed), broken, notes) == (text, False, []), pieces
     assert "".join(read(*text)[0]) == text
 
 
@@ -152,13 +152,13 @@ def test_n4_arguments_that_come_again_are_told_once_or_broken(value: object, dat
     again = data.draw(st.sampled_from([text, json.dumps(value, indent=1)]))
     size = data.draw(st.integers(1, 6))
     pieces = [text[at : min(at + size, cut)] for at in range(0, cut, size)]
-    passed, broken, said = read(*pieces, again)
+    passed, broken, notes = read(*pieces, again)
     whole = "".join(passed)
     if not broken and json_state(whole) is JsonState.COMPLETE:
         assert json.loads(whole) == value
     else:  # where a string was cut, a line break goes on with it: models write them into strings as they are
         goes_on = json_state(whole) is JsonState.TRUNCATED or "\n" in whole
-        assert broken or goes_on or not said
+        assert broken or goes_on or not notes
 
 
 def test_what_stands_in_place_of_arguments() -> None:

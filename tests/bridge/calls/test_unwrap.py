@@ -136,8 +136,8 @@ CUT_CASES = [
 @pytest.mark.parametrize(("sent", "text"), CUT_CASES)
 def test_e11_cut_arguments_give_what_came_and_are_marked(sent: str, text: str) -> None:
     for fragments in ([sent], list(sent)):
-        found, _, truncated = unwrap(fragments)
-        assert (found, truncated) == (text, True)
+        result, _, truncated = unwrap(fragments)
+        assert (result, truncated) == (text, True)
 
 
 def is_plain(text: str) -> bool:
@@ -304,15 +304,15 @@ def test_e12_nothing_is_kept_once_the_input_is_found() -> None:
         unwrapper.feed('{"why":"')
         for _ in range(100):
             assert unwrapper.feed("x" * 10_000) == ""
-        held, _ = tracemalloc.get_traced_memory()
+        buffered, _ = tracemalloc.get_traced_memory()
         unwrapper.feed('","input":"')
         for _ in range(100):
             assert unwrapper.feed("x" * 10_000) == "x" * 10_000
-        kept, _ = tracemalloc.get_traced_memory()
+        remaining, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held > 1_000_000
-    assert kept < 50_000
+    assert buffered > 1_000_000
+    assert remaining < 50_000
 
 
 BEGINNINGS = {

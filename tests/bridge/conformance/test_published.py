@@ -167,8 +167,8 @@ def sent(event: Event, wire: str) -> list[str]:
 def test_e10_the_published_wire_is_held_to_its_schema(
     event: Event, path: str | None, everywhere: bool
 ) -> None:
-    found = sent(event, "openresponses")
-    assert (path in found) if path else not found
+    paths = sent(event, "openresponses")
+    assert (path in paths) if path else not paths
     for wire in ("openai", "any"):
         assert bool(sent(event, wire)) is everywhere
 

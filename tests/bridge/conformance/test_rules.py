@@ -37,8 +37,8 @@ def judged(stream: list[Fed], wire: str = "openresponses") -> list[Violation]:
 
 def at(events: list[Event], kind: str, nth: int = 0) -> int:
     """Where the nth event of this type is (`response.` may be left out)."""
-    found = [i for i, event in enumerate(events) if event["type"] in (kind, f"response.{kind}")]
-    return found[nth]
+    indexes = [i for i, event in enumerate(events) if event["type"] in (kind, f"response.{kind}")]
+    return indexes[nth]
 
 
 def dropped(kind: str, nth: int = 0) -> list[Event]:

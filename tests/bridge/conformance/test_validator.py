@@ -29,10 +29,10 @@ WAYS: list[tuple[str, Feed]] = [
 
 def judged(stream: list[Any]) -> list[Violation]:
     validator = StreamValidator("openresponses")
-    found = [each for event in stream for each in validator.feed(event)]
-    found += validator.close()
-    assert found == validator.violations
-    return found
+    violations = [each for event in stream for each in validator.feed(event)]
+    violations += validator.close()
+    assert violations == validator.violations
+    return violations
 
 
 def text_events(*deltas: str) -> list[Any]:
@@ -65,8 +65,8 @@ def test_raw_events_show_required_fields_that_are_missing(way: str, feed: Feed) 
     stream = everything()
     del stream[-1]["response"]["temperature"]
     del stream[6]["item_id"]
-    found = judged([feed(event) for event in stream])
-    assert [(each.rule, each.event_index, each.path) for each in found] == [
+    violations = judged([feed(event) for event in stream])
+    assert [(each.rule, each.event_index, each.path) for each in violations] == [
         ("schema", 6, "$.item_id"),
         ("schema", len(stream) - 1, "$.response.temperature"),
     ]
@@ -93,10 +93,10 @@ def test_a_struct_with_a_value_of_a_wrong_type_is_against_the_schema(
     index: int, fields: dict[str, Any]
 ) -> None:
     stream = text_events("a", "b", "c")
-    found = judged(replaced(stream, index, **fields))
-    assert found[0].rule == "schema"
-    assert found[0].event_index == index
-    assert found[0].path.startswith(f"$.{next(iter(fields))}")
+    violations = judged(replaced(stream, index, **fields))
+    assert violations[0].rule == "schema"
+    assert violations[0].event_index == index
+    assert violations[0].path.startswith(f"$.{next(iter(fields))}")
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_struct_with_a_value_of_a_wrong_type_is_against_the_schema(
     ],
 )
 def test_a_struct_that_can_t_be_encoded_is_no_json(index: int, fields: dict[str, Any]) -> None:
-    found = judged(replaced(text_events("a", "b", "c"), index, **fields))
-    assert (found[0].rule, found[0].event_index) == ("event.json", index)
+    violations = judged(replaced(text_events("a", "b", "c"), index, **fields))
+    assert (violations[0].rule, violations[0].event_index) == ("event.json", index)
 
 
 def test_an_infinite_number_is_no_json() -> None:

@@ -37,11 +37,11 @@ DECIDING: list[tuple[str, str, Callable[[], list[Event]]]] = [
 
 def fed(stream: list[Any], wire: Any = "auto") -> StreamValidator:
     validator = StreamValidator(wire)
-    found = []
+    violations = []
     for event in stream:
-        found += validator.feed_frame(event) if isinstance(event, Frame) else validator.feed(event)
-    found += validator.close()
-    assert found == validator.violations
+        violations += validator.feed_frame(event) if isinstance(event, Frame) else validator.feed(event)
+    violations += validator.close()
+    assert violations == validator.violations
     return validator
 
 

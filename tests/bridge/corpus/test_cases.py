@@ -72,11 +72,11 @@ def test_the_parts_say_what_is_expected(script: str) -> None:
         thinking = values.get("LanguageModelThinkingPart", "").replace("\n", "")
         assert thinking == expected.reasoning + expected.summary
         calls = {part["callId"].removeprefix("gw-"): part for part in parts if "callId" in part}
-        wanted = {call.call_id: call for call in expected.calls}
-        assert {id for id, call in wanted.items() if not call.optional} <= calls.keys() <= wanted.keys()
+        by_id = {call.call_id: call for call in expected.calls}
+        assert {id for id, call in by_id.items() if not call.optional} <= calls.keys() <= by_id.keys()
         for id, part in calls.items():
-            given = wanted[id].arguments
-            assert part["input"] == ({"input": given} if wanted[id].custom else json.loads(given))
+            arguments = by_id[id].arguments
+            assert part["input"] == ({"input": arguments} if by_id[id].custom else json.loads(arguments))
         result = decoder.result
         ended = {"completed": ("stop", "tool-calls"), "failed": ("error",), "cut": ("error",)}
         others = ("length", "content-filter", "cancelled", "other")

@@ -17,14 +17,14 @@ def reported(*facts: tuple[str, str]) -> list[Report]:
 
 
 def test_a_reader_that_errs_nowhere_has_no_fault() -> None:
-    said = case(TEXT).expected.text
-    assert check(reported((TEXT, said), (CRLF, said)), [TEXT, CRLF]) == []
+    text = case(TEXT).expected.text
+    assert check(reported((TEXT, text), (CRLF, text)), [TEXT, CRLF]) == []
 
 
 def test_a_case_that_builds_on_a_wrong_one_is_no_fault_of_its_own() -> None:
-    found = check(reported((TEXT, "a"), (CRLF, "b")), [TEXT, CRLF])
+    faults = check(reported((TEXT, "a"), (CRLF, "b")), [TEXT, CRLF])
     shown = {TEXT: ["text is 'a' instead of 'Hello there. é🙂'"]}
-    assert found == [Fault(SCRIPTS["text"].asks, shown, [CRLF])]
+    assert faults == [Fault(SCRIPTS["text"].asks, shown, [CRLF])]
 
 
 def test_a_case_without_a_report_differs() -> None:
@@ -44,9 +44,9 @@ def test_a_case_without_a_report_differs() -> None:
 )
 def test_calls_are_compared_by_their_ids(calls: list[tuple[str, object]], said: list[str]) -> None:
     names = {"call_a": "get_weather", "call_b": "get_time"}
-    made = [{"call_id": id, "name": names.get(id, "x"), "arguments": given} for id, given in calls]
-    found = check([read_report(json.dumps({"id": CALLS, "calls": made}))], [CALLS])
-    differing = [each for fault in found for each in fault.shown_by[CALLS]]
+    entries = [{"call_id": id, "name": names.get(id, "x"), "arguments": arguments} for id, arguments in calls]
+    faults = check([read_report(json.dumps({"id": CALLS, "calls": entries}))], [CALLS])
+    differing = [each for fault in faults for each in fault.shown_by[CALLS]]
     assert [each[: len(start)] for each, start in zip(differing, said, strict=True)] == said
 
 

@@ -22,14 +22,14 @@ INBOUNDS: dict[str, Any] = {
 @pytest.mark.parametrize("id", foreign_ids())
 def test_our_bridges_make_of_each_what_it_says(id: str) -> None:
     each = foreign_case(id)
-    made = machine()
-    inbound, validator = INBOUNDS[each.dialect](made), StreamValidator()
+    state_machine = machine()
+    inbound, validator = INBOUNDS[each.dialect](state_machine), StreamValidator()
     frames = (decoder := SSEDecoder()).feed(each.body) + decoder.close()
     sent = [event for frame in frames for event in inbound.feed(frame.data)] + inbound.close()
     for event in sent:
         validator.feed(event)
     assert validator.close() == []
-    assert each.differences(report_of(id, plain(made.snapshot))) == []
+    assert each.differences(report_of(id, plain(state_machine.snapshot))) == []
 
 
 def test_a_difference_is_said() -> None:

@@ -356,10 +356,10 @@ def test_items_without_ids_are_distinguished_by_index() -> None:
 
 def test_items_without_a_struct_are_kept_whole() -> None:
     searching = {"type": "web_search_call", "id": "ws", "status": "in_progress", "action": {"deep": [1]}}
-    found = searching | {"status": "completed"}
+    item = searching | {"status": "completed"}
     folded = Folded(added(searching), text_delta("x"), {"type": "response.web_search_call.searching"})
     assert folded.output == [searching]
-    assert folded.feed(done(found)).output == [found]
+    assert folded.feed(done(item)).output == [item]
     compaction = {"type": "compaction", "id": "c", "encrypted_content": "x"}
     assert Folded(added(compaction)).output == [compaction]
 

@@ -197,10 +197,10 @@ def test_cut_offs_are_notes() -> None:
     run = Run()
     run("text", "a")
     run("finish", "length")
-    for policy, said in (("text", True), ("notes", True), ("none", False)):
+    for policy, is_noted in (("text", True), ("notes", True), ("none", False)):
         shown = Shown()
         processed(run.events, shown, errors=policy)
-        assert ("**Note:**" in shown.text) is said
+        assert ("**Note:**" in shown.text) is is_noted
 
 
 def test_a_response_that_is_not_stored_has_no_marker() -> None:

@@ -33,19 +33,21 @@ def finished(events: list[Event]) -> dict[int, Item]:
 
 def texts(events: list[Event]) -> dict[tuple[int, int], str]:
     """What the done events and finished items say each text is; the items have the last word."""
-    said = {
+    by_place = {
         (event.output_index, event.content_index): event.text
         for event in events
         if isinstance(event, ev.OutputTextDone)
     }
     for event in events:
         if isinstance(event, ev.ContentPartDone) and isinstance(event.part, OutputTextContent):
-            said[event.output_index, event.content_index] = event.part.text
+            by_place[event.output_index, event.content_index] = event.part.text
     for index, item in finished(events).items():
         if isinstance(item, Message):
             parts = enumerate(item.content)
-            said.update({(index, at): part.text for at, part in parts if isinstance(part, OutputTextContent)})
-    return said
+            by_place.update(
+                {(index, at): part.text for at, part in parts if isinstance(part, OutputTextContent)}
+            )
+    return by_place
 
 
 def streamed(events: list[Event]) -> str:
@@ -133,8 +135,8 @@ def test_a_stream_without_some_of_its_events_says_the_same(path: Path, silenced:
     for events in recorded(path):
         if not isinstance(events[-1], ev.ResponseCompleted) or not events[-1].response.output:
             continue  # nothing states the output once more
-        kept = [event for event in events if not event.type.endswith(silenced)]
-        whole, fewer = (Decoded(each, citations="drop") for each in (events, kept))
+        remaining = [event for event in events if not event.type.endswith(silenced)]
+        whole, fewer = (Decoded(each, citations="drop") for each in (events, remaining))
         assert (fewer.text, fewer.calls) == (whole.text, whole.calls)
 
 

@@ -209,8 +209,8 @@ ROWS: dict[str, list[Step]] = {
 @pytest.mark.parametrize("row", ROWS)
 def test_rfc_00022(row: str) -> None:
     decoder = PartDecoder()
-    for number, (raw, made) in enumerate(ROWS[row]):
-        assert [shown(part) for part in decoder.feed(raw)] == made, (number, raw["type"])
+    for number, (raw, expected) in enumerate(ROWS[row]):
+        assert [shown(part) for part in decoder.feed(raw)] == expected, (number, raw["type"])
 
 
 @pytest.mark.parametrize(("policy", "made"), [("part", "thinking"), ("text", "text"), ("drop", None)])

@@ -128,8 +128,8 @@ def stream(name: str) -> list[Raw]:
 
 def violations(raw: Iterable[Raw]) -> list[str]:
     validator = StreamValidator("openresponses")
-    found = [str(each) for event in raw for each in validator.feed(event_from(event))]
-    return found + [str(each) for each in validator.close()]
+    messages = [str(each) for event in raw for each in validator.feed(event_from(event))]
+    return messages + [str(each) for each in validator.close()]
 
 
 @snapshots("parts/{name}.txt", name=INTERLEAVINGS)

@@ -168,8 +168,8 @@ def test_n4_pieces_under_the_name_of_another_api_are_the_calls(field: str) -> No
 @pytest.mark.parametrize("dialect", ["anthropic", "copilot", "responses"])
 def test_n4_calls_whose_fields_are_within_a_function(dialect: str, whole: bool) -> None:
     build, frames = CALLING[dialect]
-    given = frames({"name": "find"}, whole, "")
-    fed, plain = CheckedInbound(build, with_functions(given)), CheckedInbound(build, given)
+    call_frames = frames({"name": "find"}, whole, "")
+    fed, plain = CheckedInbound(build, with_functions(call_frames)), CheckedInbound(build, call_frames)
     assert (fed.status, fed.notes("loss")) == ("completed", [])
     assert (fed.output, len(fed.output)) == (plain.output, 3)
     assert "tool_call.name: came within function" in fed.notes("repair")
@@ -178,8 +178,8 @@ def test_n4_calls_whose_fields_are_within_a_function(dialect: str, whole: bool) 
 @pytest.mark.parametrize("dialect", ["anthropic", "copilot", "responses"])
 def test_n4_a_calls_own_name_counts_before_that_within_a_function(dialect: str) -> None:
     build, frames = CALLING[dialect]
-    given = frames({"name": "find", "function": {"name": "other"}}, True, "")
-    fed = CheckedInbound(build, given)
+    call_frames = frames({"name": "find", "function": {"name": "other"}}, True, "")
+    fed = CheckedInbound(build, call_frames)
     assert [item["name"] for item in fed.output if item["type"] == "function_call"] == ["find", "look"]
     assert "tool_call.name: came within function" not in fed.notes("repair")
 
@@ -243,8 +243,8 @@ def test_n4_the_functions_own_fields_count_before_those_beside_it() -> None:
 
 
 def test_n4_an_object_in_the_place_of_the_arguments_gives_way_to_those_under_another_name() -> None:
-    given = {"name": "look", "arguments": "{}", "parameters": {"a": 1}}
-    whole = chat.completion("tool_calls", content=None, tool_calls=[{"id": "call_1", "function": given}])
+    function = {"name": "look", "arguments": "{}", "parameters": {"a": 1}}
+    whole = chat.completion("tool_calls", content=None, tool_calls=[{"id": "call_1", "function": function}])
     fed = CheckedInbound(ChatInbound, [whole])
     assert [item["arguments"] for item in fed.output] == [ARGUMENTS]
     assert "tool_call.arguments: came as parameters" in fed.notes("repair")
@@ -257,10 +257,10 @@ def test_n4_an_object_in_the_place_of_the_arguments_gives_way_to_those_under_ano
 def test_responses_tell_the_same_arguments_in_four_places(
     pieces: Any, added: Any, item: Any, done: Any
 ) -> None:
-    told = [*pieces, *(each for each in (added, item, done) if each and each != "{}")]
+    texts = [*pieces, *(each for each in (added, item, done) if each and each != "{}")]
     status, calls = read("responses", *pieces, added=added, done=done, item=item)
     ((_, arguments, _),) = calls
-    if told and (item or done or pieces):
+    if texts and (item or done or pieces):
         assert (status, json.loads(arguments)) == ("completed", {"a": 1})
 
 

@@ -132,8 +132,8 @@ def test_a_request_goes_out_and_asks_for_a_stream_or_a_whole_answer(entry: Diale
     outcomes = entry.upstream.outcomes(context.options)
     # else it is always a stream, or the path says it
     named, says = (outcomes[field].kind == "sent" for field in ("model", "stream"))
-    asked = (sent.get("model"), sent.get("stream"), list(diagnostics))
-    assert asked == ("its-name" if named else None, says or None, [])
+    outcome = (sent.get("model"), sent.get("stream"), list(diagnostics))
+    assert outcome == ("its-name" if named else None, says or None, [])
     endpoint = entry.upstream.endpoint
     assert named or endpoint is None or "its-name" in endpoint.path_of("its-name")
     whole, _ = entry.upstream.request(request, context._replace(stream=False))
@@ -215,12 +215,12 @@ def test_an_api_answers_in_a_stream_or_with_one_body(entry: Dialect) -> None:
         assert b"Hel" in b"".join(pieces)
         assert entry.surface.keep_alive.endswith(b"\n")
     else:  # bytes of its own: whole ones, of which those of a keep-alive say nothing
-        for data, wanted in ((b"".join(pieces), "Hello"), (entry.surface.keep_alive * 2, "")):
+        for data, expected in ((b"".join(pieces), "Hello"), (entry.surface.keep_alive * 2, "")):
             read, inbound = framing.reader(), entry.capture.inbound(machine())
             read_frames = SSEDecoder().feed(read.feed(data))
             read.close()
             got = [event for frame in read_frames for event in inbound.feed(frame.data, frame.event)]
-            assert of_text(got) == wanted
+            assert of_text(got) == expected
     assert ends.stream_type.decode().partition("/")[2]
     if asked.request.stream is not True:
         assert b"Hello" in (form().whole(stream.snapshot) or b"")

@@ -26,9 +26,9 @@ def asked(*items: dict[str, Any], **fields: Any) -> CreateResponse:
 
 
 def items_like(*items: dict[str, Any]) -> list[InputItem]:
-    found = asked(*items).input
-    assert isinstance(found, list)
-    return found
+    input_items = asked(*items).input
+    assert isinstance(input_items, list)
+    return input_items
 
 
 def test_earlier_turns_come_first_and_have_the_links_place() -> None:
@@ -61,8 +61,8 @@ def declaring(*tools: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_tools_are_those_of_the_request_and_of_its_input() -> None:
-    found = {"type": "tool_search_output", "call_id": "c", "tools": [function("c"), function("d")]}
-    request = asked(HI, found, tools=[function("a")])
+    result = {"type": "tool_search_output", "call_id": "c", "tools": [function("c"), function("d")]}
+    request = asked(HI, result, tools=[function("a")])
     active = active_tools(request, entries_of(request, items_like(declaring(function("b")))))
     assert [(tool.name, where) for tool, where in active] == [
         ("a", "tools[0]"),
@@ -86,8 +86,8 @@ def test_a_tool_has_the_place_that_the_client_gave_it(dialect: str) -> None:
 def test_calls_and_outputs_are_seen_and_nothing_else() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": "1"}
-    said = Message("msg_1", "completed", "assistant", [])
-    entries = entries_of(asked(HI, call, output, {"type": "acme:thing"}), [said])
+    message = Message("msg_1", "completed", "assistant", [])
+    entries = entries_of(asked(HI, call, output, {"type": "acme:thing"}), [message])
     assert views_of(entries, ToolIdentityMap()) == [
         None,
         None,
@@ -108,9 +108,9 @@ def test_places_hold_among_as_many_items_as_they_were_counted_in() -> None:
 def test_a_result_comes_before_what_the_model_did_with_it(column: str, said: list[dict[str, Any]]) -> None:
     def called(number: int) -> list[dict[str, Any]]:
         call_id = f"call_{number}"
-        given = f'{{"at":"called-{number}"}}'
+        arguments = f'{{"at":"called-{number}"}}'
         return [
-            {"type": "function_call", "call_id": call_id, "name": "look", "arguments": given},
+            {"type": "function_call", "call_id": call_id, "name": "look", "arguments": arguments},
             {"type": "function_call_output", "call_id": call_id, "output": f"seen-{number}"},
         ]
 

@@ -111,11 +111,11 @@ def test_every_dialect_with_the_option_has_a_row() -> None:
 @pytest.mark.parametrize(("column", "way"), WAYS)
 def test_the_operators_fields_replace_those_that_a_client_has_sent(column: str, way: str) -> None:
     row = ROWS[column]
-    given = at(row.field, "the client's")
+    fields = at(row.field, "the client's")
     if way == "carried":
-        request, options = row.client({**row.body, **given})[0], dict[str, Any]()
+        request, options = row.client({**row.body, **fields})[0], dict[str, Any]()
     else:
-        request = decode_request(json.dumps({"model": "m", "input": "Hi", **given}))
+        request = decode_request(json.dumps({"model": "m", "input": "Hi", **fields}))
         options = {"passes": ["*"]}
     assert found(drive(column, request, **options)[0], row.field) == "the client's"
     options["extra"] = at(row.field, "the operator's")
@@ -137,7 +137,7 @@ def test_the_operators_fields_replace_none_that_the_bridge_makes(column: str) ->
     row = ROWS[column]
     options = {"web_search": "google"} if column == "chat" else {}
     request = decode_request(json.dumps(ASKED))
-    made, _ = drive(column, request, **options)
-    assert made.keys() >= row.made.keys()
+    original, _ = drive(column, request, **options)
+    assert original.keys() >= row.made.keys()
     changed, _ = drive(column, request, **options, extra={**row.made, "added": 1})
-    assert changed == {**made, "added": 1}
+    assert changed == {**original, "added": 1}

@@ -24,11 +24,11 @@ COUNTS = {
 @pytest.mark.parametrize("dialect", OUTBOUNDS)
 @pytest.mark.parametrize("way", ["fail", "cancel"])
 def test_the_usage_stands_before_the_error(dialect: str, way: str) -> None:
-    made, outbound = machine(), OUTBOUNDS[dialect]()
-    events = made.start() + made.text("So")
-    made.usage(USED)
+    state_machine, outbound = machine(), OUTBOUNDS[dialect]()
+    events = state_machine.start() + state_machine.text("So")
+    state_machine.usage(USED)
     error = ErrorPayload("server_error", "upstream_cut", "It was cut.", None)
-    events += made.fail(error) if way == "fail" else made.cancel()
+    events += state_machine.fail(error) if way == "fail" else state_machine.cancel()
     chunks = [plain(chunk) for event in events for chunk in outbound.feed(event)]
     name, counts = COUNTS[dialect]
     assert "error" in chunks[-1]
@@ -37,17 +37,17 @@ def test_the_usage_stands_before_the_error(dialect: str, way: str) -> None:
 
 
 def test_a_chat_client_that_did_not_ask_is_not_told() -> None:
-    made, outbound = machine(), chat_completions.Outbound()
-    events = made.start() + made.text("So")
-    made.usage(USED)
-    events += made.fail(ErrorPayload("server_error", "upstream_cut", "It was cut.", None))
+    state_machine, outbound = machine(), chat_completions.Outbound()
+    events = state_machine.start() + state_machine.text("So")
+    state_machine.usage(USED)
+    events += state_machine.fail(ErrorPayload("server_error", "upstream_cut", "It was cut.", None))
     chunks = [plain(chunk) for event in events for chunk in outbound.feed(event)]
     assert not any(chunk.get("usage") for chunk in chunks)
 
 
 def test_an_error_without_its_failed_response_is_told() -> None:
-    made, outbound = machine(), chat_completions.Outbound()
-    events = made.start() + made.text("So")
-    events += made.fail(ErrorPayload("server_error", "upstream_cut", "It was cut.", None))[:1]
+    state_machine, outbound = machine(), chat_completions.Outbound()
+    events = state_machine.start() + state_machine.text("So")
+    events += state_machine.fail(ErrorPayload("server_error", "upstream_cut", "It was cut.", None))[:1]
     chunks = [chunk for event in events for chunk in outbound.feed(event)] + outbound.close()
     assert plain(chunks[-2])["error"]["message"] == "It was cut."

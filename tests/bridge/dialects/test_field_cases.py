@@ -44,8 +44,8 @@ PATCHES.declare(ToolKind.CUSTOM, "apply_patch")
 def sent(dialect: str, request: Json, **options: Any) -> tuple[Json, Diagnostics]:
     """(body, diagnostics) of a request as it goes to an upstream with these options."""
     translate, kind = UPSTREAMS[dialect]
-    made = decode_request(encode({"model": "m", **request}))
-    body, diagnostics = translate(made, options=msgspec.convert(options, kind))
+    decoded = decode_request(encode({"model": "m", **request}))
+    body, diagnostics = translate(decoded, options=msgspec.convert(options, kind))
     return json.loads(encode(body)), diagnostics
 
 
@@ -102,8 +102,8 @@ def test_case_47_a_call_has_the_prefix_of_what_it_was_declared_as(
     chunk["function"] = {"name": "tool", "arguments": arguments}
     frame = {"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [
         {"index": 0, "delta": {"tool_calls": [chunk]}, "finish_reason": "tool_calls"}]}  # fmt: skip
-    made = _output(chat_completions.Inbound, kind, frame)
-    assert (made["type"], made["id"][: len(prefix)]) == (item, prefix)
+    output_item = _output(chat_completions.Inbound, kind, frame)
+    assert (output_item["type"], output_item["id"][: len(prefix)]) == (item, prefix)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_case_47_an_id_without_a_kind_gets_that_of_its_item(item: Json, more: Js
         )
         for event in reader.feed(encode(frame))
     ]
-    told = {each["item_id"] for each in map(plain, events) if "item_id" in each}
-    (made,) = machine.snapshot.output
-    assert told == {f"{PREFIXES[item['type']]}_{UUID}"} == {plain(made)["id"]}
+    item_ids = {each["item_id"] for each in map(plain, events) if "item_id" in each}
+    (output_item,) = machine.snapshot.output
+    assert item_ids == {f"{PREFIXES[item['type']]}_{UUID}"} == {plain(output_item)["id"]}
 
 
 def _output(inbound: Any, kind: ToolKind, frame: Json) -> Json:
@@ -167,8 +167,8 @@ def _output(inbound: Any, kind: ToolKind, frame: Json) -> Json:
     reader.feed(encode(frame))
     reader.close()
     (item,) = machine.snapshot.output
-    made: Json = msgspec.to_builtins(item)
-    return made
+    result: Json = msgspec.to_builtins(item)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -187,19 +187,19 @@ def _output(inbound: Any, kind: ToolKind, frame: Json) -> Json:
     ],
 )
 def test_case_47_openai_gets_ids_of_the_kinds_of_their_items(item: Json, prefix: str) -> None:
-    (made,), diagnostics = _input([item])
-    assert made["id"].startswith(prefix)
-    assert len(made["id"]) <= 64
-    assert made == {**item, "id": made["id"]}
+    (result,), diagnostics = _input([item])
+    assert result["id"].startswith(prefix)
+    assert len(result["id"]) <= 64
+    assert result == {**item, "id": result["id"]}
     assert list(repairs(diagnostics)) == ["input[0].id"]
-    assert _input([item])[0] == [made]  # always the same
+    assert _input([item])[0] == [result]  # always the same
 
 
 def test_case_47_a_call_and_its_output_stay_a_pair() -> None:
     pair = [call(id="item_1"), output(id="ctco_1")]
-    made, _ = _input(pair)
-    assert [each["call_id"] for each in made] == ["call_1", "call_1"]
-    assert [each["id"].partition("_")[0] for each in made] == ["fc", "fco"]
+    results, _ = _input(pair)
+    assert [each["call_id"] for each in results] == ["call_1", "call_1"]
+    assert [each["id"].partition("_")[0] for each in results] == ["fc", "fco"]
 
 
 def test_case_47_what_is_right_or_encrypted_keeps_its_id() -> None:
@@ -235,8 +235,8 @@ def test_case_48_messages_clients_may_send_long_ids_too() -> None:
     used = {"type": "tool_use", "id": LONG, "name": "look", "input": {}}
     answered = {"type": "tool_result", "tool_use_id": LONG, "content": "seen"}
     turns = [("user", "Hi"), ("assistant", [used]), ("user", [answered])]
-    given = {"model": "m", "max_tokens": 9, "messages": [{"role": r, "content": c} for r, c in turns]}
-    request, _ = anthropic_messages.from_messages(encode(given))
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": r, "content": c} for r, c in turns]}
+    request, _ = anthropic_messages.from_messages(encode(body))
     ids = _call_ids(json.loads(encode(to_chat(request)[0])))
     assert (len(set(ids)), max(map(len, ids)) <= 64) == (1, True)
 
@@ -245,19 +245,19 @@ def test_case_48_messages_clients_may_send_long_ids_too() -> None:
 def test_case_49_call_ids_have_the_form_that_the_server_accepts(call_id: str) -> None:
     request = {"input": [message("user", "Hi"), call(call_id), output(call_id)]}
     body, diagnostics = sent("chat", request, call_ids="[a-zA-Z0-9]{9}")
-    (made,) = set(_call_ids(body))
-    assert len(made) == 9
-    assert made.isascii()
-    assert made.isalnum()
+    (new_id,) = set(_call_ids(body))
+    assert len(new_id) == 9
+    assert new_id.isascii()
+    assert new_id.isalnum()
     assert len(repairs(diagnostics)) == 1
-    assert _call_ids(sent("chat", request, call_ids="[a-zA-Z0-9]{9}")[0]) == [made, made]
+    assert _call_ids(sent("chat", request, call_ids="[a-zA-Z0-9]{9}")[0]) == [new_id, new_id]
 
 
 def test_case_49_ids_of_that_form_stay_and_others_differ() -> None:
     ids = ["aB3dE6gH9", "call_1", "call_2", "call_12"]
     items = [message("user", "Hi"), *(call(each) for each in ids), *(output(each) for each in ids)]
-    made = _call_ids(sent("chat", {"input": items}, call_ids="[a-zA-Z0-9]{9}")[0])
-    assert (made[0], len(set(made))) == (ids[0], 4)
+    call_ids = _call_ids(sent("chat", {"input": items}, call_ids="[a-zA-Z0-9]{9}")[0])
+    assert (call_ids[0], len(set(call_ids))) == (ids[0], 4)
 
 
 @pytest.mark.parametrize("form", ["", "[a-z]", "[a-z]{0}", "[z-a]{3}", "[a{3}", "x{3}"])
@@ -306,8 +306,8 @@ RAW = [{"type": "reasoning_text", "text": "hm"}]
 def test_case_51_openai_is_asked_for_encrypted_reasoning() -> None:
     body, _ = sent("responses", {"input": "Hi"}, **OPENAI)
     assert body["include"] == ["reasoning.encrypted_content"]
-    made = decode_request(encode({"model": "m", "input": "Hi"}))
-    assert "include" not in to_responses(made, options=ResponsesOptions(**OPENAI), reasons=False)[0]
+    request = decode_request(encode({"model": "m", "input": "Hi"}))
+    assert "include" not in to_responses(request, options=ResponsesOptions(**OPENAI), reasons=False)[0]
 
 
 @pytest.mark.parametrize(
@@ -321,8 +321,8 @@ def test_case_51_openai_is_asked_for_encrypted_reasoning() -> None:
 )
 def test_case_51_what_is_not_encrypted_is_a_loss(more: Json) -> None:
     reasoning = {"type": "reasoning", "id": "rs_1", **more}
-    given = [message("user", "Hi"), reasoning, message("assistant", "Hello")]
-    body, diagnostics = sent("responses", {"input": given}, **OPENAI)
+    items = [message("user", "Hi"), reasoning, message("assistant", "Hello")]
+    body, diagnostics = sent("responses", {"input": items}, **OPENAI)
     assert [item["type"] for item in body["input"]] == ["message", "message"]
     assert "reasoning that this upstream has not encrypted" in losses(diagnostics)["input[1]"]
 
@@ -366,8 +366,8 @@ def test_case_52_a_users_turn_follows_where_the_model_would_refuse(
     dialect: str, model: str, options: Json
 ) -> None:
     body, diagnostics = sent(dialect, {"model": model, "input": HALF}, **options)
-    said = [(each["role"], _text(each)) for each in body["messages"]]
-    assert said == [("user", "q"), ("assistant", "progress "), ("user", "Continue.")]
+    turns = [(each["role"], _text(each)) for each in body["messages"]]
+    assert turns == [("user", "q"), ("assistant", "progress "), ("user", "Continue.")]
     assert repairs(diagnostics) == {"messages": "ended with the assistant's, a user's 'Continue.' added"}
 
 
@@ -448,15 +448,15 @@ def test_case_54_calls_without_outputs_are_answered(dialect: str) -> None:
     ids = _call_ids(body)
     assert ids == ids[:6] * 2
     assert len(set(ids)) == 6
-    said = [where for where, what in repairs(diagnostics).items() if "without an output" in what]
-    assert said == [f"input[{index}]" for index in range(1, 7)]
+    places = [where for where, what in repairs(diagnostics).items() if "without an output" in what]
+    assert places == [f"input[{index}]" for index in range(1, 7)]
 
 
 def test_case_54_the_others_keep_theirs() -> None:
     items = [message("user", "Hi"), call("c1"), call("c2"), output("c2"), message("user", "Go on")]
     body, _ = sent("chat", {"input": items}, unanswered_calls="answer")
-    told = {each["tool_call_id"]: each["content"] for each in body["messages"] if each["role"] == "tool"}
-    assert told == {"c1": "[no output: the call was interrupted]", "c2": "seen"}
+    outputs = {each["tool_call_id"]: each["content"] for each in body["messages"] if each["role"] == "tool"}
+    assert outputs == {"c1": "[no output: the call was interrupted]", "c2": "seen"}
     whole = {"input": [message("user", "Hi"), call(), output()]}
     assert sent("chat", whole, unanswered_calls="answer")[0] == sent("chat", whole)[0]
     with pytest.raises(InvalidRequestError, match="no tool call before it"):
@@ -484,8 +484,8 @@ def with_tool(parameters: Json) -> Json:
 def schema_of(body: Json) -> Json:
     """The schema of the only tool."""
     tool: Json = body["tools"][0]
-    found: Json = tool.get("input_schema") or tool.get("parameters") or tool["function"]["parameters"]
-    return found
+    schema: Json = tool.get("input_schema") or tool.get("parameters") or tool["function"]["parameters"]
+    return schema
 
 
 @pytest.mark.parametrize("dialect", UPSTREAMS)
@@ -539,9 +539,9 @@ AS_MESSAGE = {
 def test_case_57_an_output_that_names_no_call_is_the_users_message(dialect: str, more: Json) -> None:
     around = [message("user", "Hi"), call("c1")], [output("c1")]
     body, diagnostics = sent(dialect, {"input": [*around[0], TOLD | more, *around[1]]})
-    expected, said = sent(dialect, {"input": [*around[0], AS_MESSAGE, *around[1]]})
+    expected, expected_diagnostics = sent(dialect, {"input": [*around[0], AS_MESSAGE, *around[1]]})
     assert body == expected
-    assert list(diagnostics) == list(said)
+    assert list(diagnostics) == list(expected_diagnostics)
 
 
 def test_case_57_its_output_may_be_parts() -> None:
@@ -629,10 +629,10 @@ def test_case_62_parts_of_chat_in_the_input_are_read(dialect: str) -> None:
 )
 def test_case_62_an_image_in_any_form(image: Json) -> None:
     body, _ = sent("responses", {"input": [message("user", "Hi") | {"content": [image]}]})
-    (made,) = body["input"][0]["content"]
-    assert made["type"] == "input_image"
-    assert made["image_url"] == PICTURE
-    assert ("low" in str(image)) == (made.get("detail") == "low")
+    (part,) = body["input"][0]["content"]
+    assert part["type"] == "input_image"
+    assert part["image_url"] == PICTURE
+    assert ("low" in str(image)) == (part.get("detail") == "low")
 
 
 # ── 63, 64: ids that recur, outputs that are sent again ──────────────────────────────────────────────
@@ -659,10 +659,10 @@ def test_case_63_an_output_answers_a_call_since_the_user_s_last_message() -> Non
     given_up = [message("user", "a"), call("terminal:0")]
     again = [message("user", "b"), call("terminal:0"), call("terminal:0"), output("terminal:0")]
     items = decode_request(encode({"model": "m", "input": [*given_up, *again]}))
-    found = [
+    call_ids = [
         getattr(entry.item, "call_id", "") for entry in settled_calls(entries_of(items, ()), Diagnostics())
     ]
-    assert found == ["", "terminal:0", "", "terminal:0_2", "terminal:0_3", "terminal:0_2"]
+    assert call_ids == ["", "terminal:0", "", "terminal:0_2", "terminal:0_3", "terminal:0_2"]
 
 
 @pytest.mark.parametrize("dialect", UPSTREAMS)
@@ -673,10 +673,10 @@ def test_case_64_an_output_that_has_answered_in_an_earlier_turn_is_left_out(dial
 
     def translated(*outputs: Json) -> tuple[Any, Diagnostics]:
         request = {"model": "m", "tools": [LOOK], "input": [message("user", "a"), *outputs]}
-        made: tuple[Any, Diagnostics] = translate(
+        result: tuple[Any, Diagnostics] = translate(
             decode_request(encode(request)), history=history, options=msgspec.convert({}, kind)
         )
-        return made
+        return result
 
     body, diagnostics = translated(output(), output("call_2"))
     assert repairs(diagnostics)["input[1]"] == "its call already has an output, left out"

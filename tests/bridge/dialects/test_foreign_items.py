@@ -124,7 +124,7 @@ SCHEMA = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
 
 
 def test_the_last_update_of_each_setting_holds() -> None:
-    given = request(
+    original = request(
         update(reasoning={"effort": "high"}, text={"format": SCHEMA}),
         HI,
         update(reasoning={"effort": "low"}),
@@ -132,26 +132,30 @@ def test_the_last_update_of_each_setting_holds() -> None:
         reasoning={"effort": "none", "summary": "auto"},
         text={"verbosity": "low"},
     )
-    found = configured(given)
-    assert found.reasoning is not None
-    assert found.text is not None
-    assert (found.reasoning.effort, found.reasoning.summary, found.text.verbosity) == ("low", "auto", "low")
-    assert isinstance(found.text.format, JsonSchemaFormatParam)
+    result = configured(original)
+    assert result.reasoning is not None
+    assert result.text is not None
+    assert (result.reasoning.effort, result.reasoning.summary, result.text.verbosity) == (
+        "low",
+        "auto",
+        "low",
+    )
+    assert isinstance(result.text.format, JsonSchemaFormatParam)
 
 
 def test_those_of_earlier_turns_hold_too() -> None:
     earlier = request(update(reasoning={"effort": "low"})).input
     assert isinstance(earlier, list)
-    found = configured(request(HI), earlier)
-    assert found.reasoning is not None
-    assert found.reasoning.effort == "low"
+    result = configured(request(HI), earlier)
+    assert result.reasoning is not None
+    assert result.reasoning.effort == "low"
     sent, _ = to_chat(request(HI), history=earlier)
     assert (sent.reasoning_effort, sent.messages[0].content, len(sent.messages)) == ("low", "Hi", 1)
 
 
 def test_a_request_without_any_is_itself() -> None:
-    given = request(HI)
-    assert configured(given, given.input if isinstance(given.input, list) else ()) is given
+    original = request(HI)
+    assert configured(original, original.input if isinstance(original.input, list) else ()) is original
     nothing = request(HI, update())
     assert configured(nothing) == nothing
 
@@ -216,10 +220,10 @@ def test_what_a_search_found_can_be_called(column: str) -> None:
 
 
 def test_a_call_of_what_was_found_comes_back_under_its_own_name() -> None:
-    given = request(HI, *SEARCHED, tools=[{"type": "tool_search", "execution": "client"}])
+    search_request = request(HI, *SEARCHED, tools=[{"type": "tool_search", "execution": "client"}])
     identities = ToolIdentityMap()
-    to_chat(given, tool_identities=identities)
-    machine = ResponseStreamStateMachine("m", given, tool_identities=identities, wire="openai")
+    to_chat(search_request, tool_identities=identities)
+    machine = ResponseStreamStateMachine("m", search_request, tool_identities=identities, wire="openai")
     machine.start()
     machine.tool_call(0, "c1", "mcp__calendar____create_event", "{}")
     machine.tool_call(1, "c2", "tool_search", '{"query":"x"}')

@@ -40,10 +40,10 @@ def test_each_field_is_sent_refused_or_reported(api: str, column: str) -> None:
     sent = 0
     for name, body in samples.items():
         try:
-            made, losses = drive(column, read(encode(body)))
+            payload, losses = drive(column, read(encode(body)))
         except InvalidRequestError:
             continue
-        assert made, name
+        assert payload, name
         assert all(losses), name
         sent += 1
     assert sent > len(samples) // 2
@@ -195,13 +195,13 @@ REQUESTS: list[Json] = [
 @pytest.mark.parametrize("column", COLUMNS)
 def test_each_part_of_a_request_is_sent_refused_or_reported(column: str) -> None:
     sent = 0
-    for given in REQUESTS:
-        request = decode_request(encode({"model": "m", "input": [HELLO], **given}))
+    for fields in REQUESTS:
+        request = decode_request(encode({"model": "m", "input": [HELLO], **fields}))
         try:
-            made, losses = drive(column, request)
+            payload, losses = drive(column, request)
         except InvalidRequestError:
             continue
-        assert made, given
-        assert all(losses), given
+        assert payload, fields
+        assert all(losses), fields
         sent += 1
     assert sent > len(REQUESTS) // 2

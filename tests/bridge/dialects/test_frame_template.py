@@ -83,9 +83,9 @@ def test_nothing_is_read_that_is_not_there(head: bytes, tail: bytes, string: byt
             continue
         for place in (b'"a"', b'"content"'):
             other = data.replace(place, string, 1)
-            found = None if alike is None else extracted(alike, other)
-            if found is not None:
-                assert found == read(other)
+            result = None if alike is None else extracted(alike, other)
+            if result is not None:
+                assert result == read(other)
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,11 @@ def responses(whole: bool) -> list[bytes]:
 
 
 def gemini_frames(whole: bool) -> list[bytes]:
-    said = {"text": "Hi."}
+    text = {"text": "Hi."}
     called = {"functionCall": {"id": "call_1", "name": "look", "args": {"a": 1}}}
     if whole:
-        return [gemini.chunk(said, called, finish="STOP")]
-    return [gemini.chunk(said), gemini.chunk(called), gemini.chunk(finish="STOP")]
+        return [gemini.chunk(text, called, finish="STOP")]
+    return [gemini.chunk(text), gemini.chunk(called), gemini.chunk(finish="STOP")]
 
 
 def anthropic_frames(whole: bool) -> list[bytes]:
@@ -123,9 +123,9 @@ def test_each_answer_is_read_whole(dialect: str, whole: bool, earlier: int, pref
     for _ in range(earlier + 1):
         read(dialect, stream, FRAMES[dialect](whole))
     output = stream.snapshot.output
-    said = [item.content[0].text for item in output if isinstance(item, Message)]  # type: ignore[union-attr]
+    texts = [item.content[0].text for item in output if isinstance(item, Message)]  # type: ignore[union-attr]
     called = [(item.name, json.loads(item.arguments)) for item in output if isinstance(item, FunctionCall)]
-    assert said == ["Hi."] * (earlier + 1)
+    assert texts == ["Hi."] * (earlier + 1)
     assert called == [("look", {"a": 1})]
     assert stream.snapshot.status == "completed"
     assert [str(case) for case in stream.diagnostics if case.kind in ("loss", "ignored")] == []

@@ -82,14 +82,14 @@ def test_a_model_of_google_has_limits_that_are_known() -> None:
 
 
 def test_pages_for_google_follow_one_another() -> None:
-    query, found = {"pageSize": "2"}, []
+    query, names = {"pageSize": "2"}, []
     while True:
         page = gemini.model_page(MODELS, query)
-        found += [each["name"] for each in page["models"]]
+        names += [each["name"] for each in page["models"]]
         if "nextPageToken" not in page:
             break
         query["pageToken"] = page["nextPageToken"]
-    assert found == [f"models/m{number}" for number in range(5)]
+    assert names == [f"models/m{number}" for number in range(5)]
 
 
 @pytest.mark.parametrize("query", [{"pageSize": "-1"}, {"pageSize": "²"}, {"pageToken": "9" * 7}])

@@ -138,13 +138,13 @@ def body_with(name: str) -> dict[str, Any]:
 def request_with(name: str) -> CreateResponse:
     if name in (STORE_OF_CHAT, METADATA_OF_CHAT, NATIVE_OF_CHAT):
         field = FIELDS_OF.get(name) or name.partition(",")[0]
-        given = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], field: SAMPLES[name]}
-        return chat_completions.from_chat(given)[0]
+        client_body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], field: SAMPLES[name]}
+        return chat_completions.from_chat(client_body)[0]
     if name == NATIVE_OF_MESSAGES:
         block = {"type": "text", "text": "Be brief.", "cache_control": SAMPLES[name]}
-        said = [{"role": "user", "content": "Hi"}]
-        given = {"model": "m", "max_tokens": 100, "system": [block], "messages": said}
-        return anthropic_messages.from_messages(given)[0]
+        messages = [{"role": "user", "content": "Hi"}]
+        client_body = {"model": "m", "max_tokens": 100, "system": [block], "messages": messages}
+        return anthropic_messages.from_messages(client_body)[0]
     if name == NATIVE_OF_GEMINI:
         brought = CarriedFields(body={"cachedContent": SAMPLES[name]}, names={"cachedContent": None})
         return CreateResponse(model="m", input="Hi", native=brought.native())

@@ -86,12 +86,12 @@ def messages(
 @pytest.mark.parametrize("wire", ["openai", "openresponses"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_form_that_came_first_is_the_answers_streamed_and_whole(order: str, wire: str) -> None:
-    calls, told, lost = ORDERS[order]
+    calls, texts, lost = ORDERS[order]
     machine, events = made(calls, wire)
-    assert messages(machine, events) == (told, told, lost)
+    assert messages(machine, events) == (texts, texts, lost)
     streamed, whole, losses = chat(machine, events)
     assert streamed == whole
-    assert streamed.replace("\n\n", "") == "".join(told).replace("\n\n", "")
+    assert streamed.replace("\n\n", "") == "".join(texts).replace("\n\n", "")
     assert losses == lost
     assert machine.snapshot == events[-1].response, "nothing is left out of the response itself"  # type: ignore[union-attr]
 

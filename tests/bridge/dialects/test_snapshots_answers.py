@@ -24,9 +24,9 @@ from tests.support.transcripts import Transcript
 
 def converse_answer(response: Response) -> Any:
     """The answer, or the exception of a response that has none."""
-    found = bedrock_converse.answer(response)
+    whole = bedrock_converse.answer(response)
     outbound = bedrock_converse.Outbound()
-    return found or [chunk for event in events_of(response) for chunk in outbound.feed(event)][-1]
+    return whole or [chunk for event in events_of(response) for chunk in outbound.feed(event)][-1]
 
 
 ANSWERS: dict[str, Callable[[Response], Any]] = {

@@ -40,8 +40,8 @@ def read(folder: str, given: list[Any]) -> tuple[CheckedInbound, str]:
 
 def frames(folder: str) -> list[Any]:
     """A text, a call of `find` and one of `look`, streamed."""
-    given: list[Any] = CALLING[FOLDERS[folder]][1](NAMED, False, "")
-    return given
+    result: list[Any] = CALLING[FOLDERS[folder]][1](NAMED, False, "")
+    return result
 
 
 def names(read: CheckedInbound) -> list[str]:
@@ -73,16 +73,16 @@ def announced(frame: Any) -> list[Any]:
 
 @snapshots("{folder}/odd/calls_share_an_index.txt", folder=("chat_completions", "responses"))
 def test_calls_that_share_an_index(snapshot: SnapshotAssertion, folder: str) -> None:
-    given = [at_one_index(json.loads(each) if is_json(each) else each) for each in frames(folder)]
-    found, transcript = read(folder, [frame for each in given for frame in announced(each)])
-    assert (found.status, names(found)) == ("completed", ["find", "look"])
+    odd_frames = [at_one_index(json.loads(each) if is_json(each) else each) for each in frames(folder)]
+    answer, transcript = read(folder, [frame for each in odd_frames for frame in announced(each)])
+    assert (answer.status, names(answer)) == ("completed", ["find", "look"])
     assert transcript == snapshot
 
 
 @snapshots("{folder}/odd/names_within_function.txt", folder=("anthropic_messages", "copilot", "responses"))
 def test_names_that_are_one_level_too_deep(snapshot: SnapshotAssertion, folder: str) -> None:
-    found, transcript = read(folder, with_functions(frames(folder)))
-    assert (found.status, names(found)) == ("completed", ["find", "look"])
+    answer, transcript = read(folder, with_functions(frames(folder)))
+    assert (answer.status, names(answer)) == ("completed", ["find", "look"])
     assert transcript == snapshot
 
 
@@ -93,7 +93,7 @@ def test_names_that_are_one_level_too_high(snapshot: SnapshotAssertion, folder: 
     item = find["item"]
     place = {"output_index": 1, "item_id": item["id"]}
     nameless = {name: value for name, value in item.items() if name != "name"}
-    found, transcript = read(
+    answer, transcript = read(
         folder,
         [
             start,
@@ -110,7 +110,7 @@ def test_names_that_are_one_level_too_high(snapshot: SnapshotAssertion, folder: 
             end,
         ],
     )
-    assert (found.status, names(found)) == ("completed", ["find", "look"])
+    assert (answer.status, names(answer)) == ("completed", ["find", "look"])
     assert transcript == snapshot
 
 
@@ -133,9 +133,9 @@ UNKNOWN: dict[str, list[dict[str, Any]]] = {
 def test_unknown_events(snapshot: SnapshotAssertion, folder: str) -> None:
     """Those that say something are losses, the others are ignored."""
     first, *rest = frames(folder)
-    found, transcript = read(folder, [first, *UNKNOWN[folder], *rest])
-    assert (found.status, found.response.output_text) == ("completed", SAID)
-    assert found.inbound.diagnostics.of("loss")
+    answer, transcript = read(folder, [first, *UNKNOWN[folder], *rest])
+    assert (answer.status, answer.response.output_text) == ("completed", SAID)
+    assert answer.inbound.diagnostics.of("loss")
     assert transcript == snapshot
 
 

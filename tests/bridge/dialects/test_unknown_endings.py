@@ -49,8 +49,8 @@ def words_in(text: str) -> set[str]:
 def test_e7_an_end_without_a_word_is_a_loss(dialect: str, reason: str) -> None:
     machine = ResponseStreamStateMachine("m")
     events = machine.start() + machine.text("Hm") + machine.finish(reason, incomplete=True)
-    said, losses = sent(dialect, events)
-    words = words_in(said)
+    answer, losses = sent(dialect, events)
+    words = words_in(answer)
     assert WORDS[dialect] in words
     assert not COMPLETE & words
     assert [loss for loss in losses if reason in loss]
@@ -67,6 +67,6 @@ def test_e7_a_word_of_the_api_itself_comes_back_to_its_clients(dialect: str) -> 
     ] + inbound.close()
     assert machine.snapshot.incomplete_details is not None
     assert machine.snapshot.incomplete_details.reason == "tired"
-    said, losses = sent(dialect, events)
-    assert words_in(said) & {"tired", "TIRED"}
+    answer, losses = sent(dialect, events)
+    assert words_in(answer) & {"tired", "TIRED"}
     assert losses == []

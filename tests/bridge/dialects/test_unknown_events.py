@@ -68,8 +68,8 @@ EMPTY: list[Json] = [{}, {"text": ""}, {"text": None, "parts": [{}, []], "inner"
 def fed_with(row: Row, odd: list[Json], name: Json) -> CheckedInbound:
     """Feed an answer whose first call has this name, with odd frames in it."""
     build, frames = CALLING[row.dialect]
-    given = frames(name, False, "")
-    return CheckedInbound(build, [*given[: row.after], *odd, *given[row.after :]])
+    known_frames = frames(name, False, "")
+    return CheckedInbound(build, [*known_frames[: row.after], *odd, *known_frames[row.after :]])
 
 
 def losses(fed: CheckedInbound) -> list[Diagnostic]:
@@ -136,12 +136,12 @@ def test_known_places_of_converse_are_named_however_many_unknown_ones_there_are(
     for deltas, times in ((known + unknown, 1), (unknown + known + known, 2)):
         row = ROWS["bedrock"]._replace(after=2)  # within the text
         odd = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": delta}} for delta in deltas]
-        found = {case.where: case.times for case in losses(fed_with(row, odd, NAMED))}
-        assert {where: times for where, times in found.items() if "poem" not in where} == {
+        counts = {case.where: case.times for case in losses(fed_with(row, odd, NAMED))}
+        assert {where: times for where, times in counts.items() if "poem" not in where} == {
             **dict.fromkeys(places, times),
             "unknown types": 280,
         }
-        assert sum("poem" in where for where in found) == 20
+        assert sum("poem" in where for where in counts) == 20
 
 
 def test_a_known_delta_in_another_step_is_named_however_many_unknown_ones_there_are() -> None:

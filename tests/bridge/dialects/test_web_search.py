@@ -43,8 +43,8 @@ def test_a_wish_says_the_same_in_every_spelling(wish: WebSearch) -> None:
         location=wish.location,
         max_uses=wish.max_uses,
     )
-    asked = decode_request(encode({"model": "m", "input": "Hi", "tools": [wish.tool().raw]}))
-    body, _ = chat_completions.to_chat(asked, options=ChatOptions(web_search="openai"))
+    request = decode_request(encode({"model": "m", "input": "Hi", "tools": [wish.tool().raw]}))
+    body, _ = chat_completions.to_chat(request, options=ChatOptions(web_search="openai"))
     back, lost = chat_completions.from_chat(encode(body))
     (tool,) = back.tools or ()
     assert search_of(tool, "tools[0]") == WebSearch(location=wish.location, context_size=wish.context_size)
@@ -62,12 +62,12 @@ def test_a_search_of_any_upstream_comes_back_from_a_client_of_messages(
     machine.item(item)
     machine.finish("stop")
     content = anthropic_messages.message(machine.snapshot)["content"]
-    said: list[dict[str, Any]] = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": content},
         {"role": "user", "content": "more"},
     ]
-    request, _ = anthropic_messages.from_messages({"model": "m", "max_tokens": 99, "messages": said})
+    request, _ = anthropic_messages.from_messages({"model": "m", "max_tokens": 99, "messages": messages})
     body, lost = to_responses(request)
     sent = body["input"][1]
     assert (sent["id"], sent["status"], sent["action"]["query"]) == ("ws_1", status, query)
@@ -82,9 +82,9 @@ def test_a_recorded_search_of_openais_is_one_for_clients_of_messages() -> None:
     for line in path.read_bytes().splitlines():
         inbound.feed(line)
     inbound.close()
-    found = [each for each in map(searched, machine.snapshot.output) if each is not None]
-    searches = [each for each in found if each.kind == "search"]
-    assert 0 < len(searches) < len(found)
+    actions = [each for each in map(searched, machine.snapshot.output) if each is not None]
+    searches = [each for each in actions if each.kind == "search"]
+    assert 0 < len(searches) < len(actions)
     message = anthropic_messages.message(machine.snapshot)
     results = [block for block in message["content"] if block["type"] == "web_search_tool_result"]
     assert [len(block["content"]) for block in results] == [len(each.sources) for each in searches]

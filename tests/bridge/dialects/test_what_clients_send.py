@@ -35,8 +35,10 @@ def field(name: str, value: Any, **more: Any) -> Row:
 
 def tool(kind: str, others: str = LOSS, **fields: Any) -> Row:
     # a mark that no type takes as its own name
-    given = {"type": kind, **fields}
-    return Row({"tools": [given]}, ("tools",), others, shown=json.dumps(given, separators=(",", ":")))
+    declaration = {"type": kind, **fields}
+    return Row(
+        {"tools": [declaration]}, ("tools",), others, shown=json.dumps(declaration, separators=(",", ":"))
+    )
 
 
 def item(given: dict[str, Any], *others: dict[str, Any], outcome: Any = LOSS, shown: str = MARK) -> Row:

@@ -17,9 +17,9 @@ HOME = "https://b.example/"
 
 
 def found(*pages: str) -> FoundPages:
-    made = FoundPages()
-    made.add((url, f"Title of {url}") for url in pages or (PAGE, WIKI, HOME))
-    return made
+    found_pages = FoundPages()
+    found_pages.add((url, f"Title of {url}") for url in pages or (PAGE, WIKI, HOME))
+    return found_pages
 
 
 class Citing(Run):

@@ -10,11 +10,11 @@ CITATION = {"type": "url_citation", "url": "https://a", "title": "A", "start_ind
 
 
 def finished(*calls, end=("finish",), wire="openai"):
-    made = machine(wire)
+    state_machine = machine(wire)
     events: list[Event] = []
     for name, *arguments in [("start",), *calls, end]:
-        events += getattr(made, name)(*arguments)
-    return events, made.snapshot
+        events += getattr(state_machine, name)(*arguments)
+    return events, state_machine.snapshot
 
 
 def said(events):
@@ -77,10 +77,10 @@ def test_a_call_that_was_cut_is_left_out_without_a_gap():
 
 
 def test_a_response_that_has_not_ended_has_no_events():
-    made = machine("openai")
-    made.start()
+    state_machine = machine("openai")
+    state_machine.start()
     with pytest.raises(KeyError):
-        next(events_of(made.snapshot))
+        next(events_of(state_machine.snapshot))
 
 
 def test_beginnings_say_nothing_of_the_end():

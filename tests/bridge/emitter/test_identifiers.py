@@ -14,13 +14,13 @@ WHOLE_CALL = it.FunctionCall(f"fc{HALF}", f"c{HALF}", f"look{HALF}", "{}", "comp
 
 
 def played(*calls):
-    made = machine("openai")
-    events = made.start()
+    state_machine = machine("openai")
+    events = state_machine.start()
     for name, *arguments in [*calls, ("finish",)]:
-        events += getattr(made, name)(*arguments)
+        events += getattr(state_machine, name)(*arguments)
     for event in events:
         msgspec.json.decode(encode(event))  # strict: raises for half a pair
-    return made.snapshot
+    return state_machine.snapshot
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_fragments_go_on_under_the_id_that_the_upstream_gave():
     ],
 )
 def test_a_call_id_that_clients_could_not_send_back_is_replaced(wanted, why):
-    made = machine("openai")
-    made.start()
-    made.tool_call(0, wanted, "f", "{}")
-    made.finish()
-    (call,) = made.snapshot.output
+    state_machine = machine("openai")
+    state_machine.start()
+    state_machine.tool_call(0, wanted, "f", "{}")
+    state_machine.finish()
+    (call,) = state_machine.snapshot.output
     assert re.fullmatch(r"[!-~]{1,64}", call.call_id)
-    assert [str(each) for each in made.diagnostics] == [f"repair: tool_call.id: {why}"]
+    assert [str(each) for each in state_machine.diagnostics] == [f"repair: tool_call.id: {why}"]

@@ -46,8 +46,8 @@ def test_e4_a_whole_message_gives_the_events_of_a_streamed_one(wire: str) -> Non
 def test_e10_a_whole_message_leaves_citations_out_that_are_not_published(wire: str) -> None:
     run = Run(wire)
     run("item", it.Message("m", "completed", "assistant", [ct.OutputTextContent("a", [FILE, CITATION])]))
-    kept = [plain(FILE), plain(CITATION)] if wire == "openai" else [plain(CITATION)]
-    assert run.output[0]["content"][0]["annotations"] == kept
+    expected = [plain(FILE), plain(CITATION)] if wire == "openai" else [plain(CITATION)]
+    assert run.output[0]["content"][0]["annotations"] == expected
     assert run.notes("loss") == ([] if wire == "openai" else ["annotation.file_citation"])
 
 

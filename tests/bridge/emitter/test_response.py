@@ -215,11 +215,11 @@ def test_e3_the_request_is_echoed(wire: str, field: str, asked: Any, published: 
 
 def test_e3_the_openresponses_echo_is_valid_as_a_response_resource() -> None:
     """Extensions' tools aside, which the schema does not name."""
-    for field, asked, _, _ in ECHOES:
-        subject = machine(request=decode_request(encode({field: asked})))
+    for field, value, _, _ in ECHOES:
+        subject = machine(request=decode_request(encode({field: value})))
         response = plain(subject.snapshot)
         response["tools"] = [tool for tool in response["tools"] if ":" not in tool["type"]]
-        assert violations("ResponseResource", response) == [], (field, asked)
+        assert violations("ResponseResource", response) == [], (field, value)
 
 
 def test_fields_of_a_request_that_a_response_does_not_have_are_not_echoed(wire: str) -> None:
@@ -248,14 +248,19 @@ def upstreams(**changes: Any) -> Response:
 
 def test_adopt_before_start_takes_the_upstreams_response_as_it_is(wire: str) -> None:
     run = Run(wire, started=False)
-    given = upstreams(temperature=0.5, usage=FULL, status="completed", completed_at=9, output=[
+    response = upstreams(temperature=0.5, usage=FULL, status="completed", completed_at=9, output=[
         {"type": "compaction", "id": "x", "encrypted_content": "y"}
     ])  # fmt: skip
-    assert run("adopt", given) == []
+    assert run("adopt", response) == []
     assert run.machine.response_id == "resp_up"
     run("start")
     sent = plain(run.events[0])["response"]
-    assert sent == plain(given) | {"status": "in_progress", "usage": None, "completed_at": None, "output": []}
+    assert sent == plain(response) | {
+        "status": "in_progress",
+        "usage": None,
+        "completed_at": None,
+        "output": [],
+    }
 
 
 FOREIGN = {

@@ -149,9 +149,9 @@ def test_adopt(snapshot: SnapshotAssertion, wire: str) -> None:
 @snapshots("methods/{wire}/report.txt", wire=WIRES)
 def test_report(snapshot: SnapshotAssertion, wire: str) -> None:
     """What an upstream's response says of itself is in the events after it."""
-    told = {"model": "m-2026", "service_tier": "flex", "reasoning": {"effort": "low", "mode": "pro"}}
-    begun = decode_response(encode(told | {"conversation": {"id": "conv_1"}}))
-    ended = decode_response(encode(told | {"moderation": [], "usage": {"input_tokens": 1, "images": 2}}))
+    fields = {"model": "m-2026", "service_tier": "flex", "reasoning": {"effort": "low", "mode": "pro"}}
+    begun = decode_response(encode(fields | {"conversation": {"id": "conv_1"}}))
+    ended = decode_response(encode(fields | {"moderation": [], "usage": {"input_tokens": 1, "images": 2}}))
     run, transcript = Run(wire, started=False), Transcript()
     for name, *arguments in [
         ("report", begun), ("start",), ("text", "Hi"), ("usage", ended.usage), ("report", ended), ("finish",),
@@ -214,6 +214,6 @@ def test_wrong_calls(snapshot: SnapshotAssertion, snapshot_file: str) -> None:
         for name, *arguments in calls:
             with pytest.raises(BridgeError) as caught:
                 run(name, *arguments)
-            made = f"{name}({', '.join(map(repr, arguments))})"
-            transcript.did(f"  {made} raises {caught.value.code}: {caught.value.message}")
+            invocation = f"{name}({', '.join(map(repr, arguments))})"
+            transcript.did(f"  {invocation} raises {caught.value.code}: {caught.value.message}")
     assert str(transcript) == snapshot

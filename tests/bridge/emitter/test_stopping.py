@@ -26,8 +26,8 @@ def cut(text: str, sequences: Sequence[str]) -> tuple[str, str | None]:
     ends = [(at + len(each), at, each) for each in sequences if (at := text.find(each)) >= 0]
     if not ends:
         return text, None
-    _, at, found = min(ends)
-    return text[:at], found
+    _, at, sequence = min(ends)
+    return text[:at], sequence
 
 
 class Stopped(Run):
@@ -64,12 +64,12 @@ def test_e7_a_call_whose_name_would_come_behind_the_sequence_is_left_out() -> No
 @given(STOPS, st.lists(st.text("abc\U0001f600", max_size=6), max_size=8))
 def test_any_pieces_give_what_the_whole_text_gives(stops: list[str], pieces: list[str]) -> None:
     run = Stopped(*stops, schema=False)
-    left, found = cut("".join(pieces), stops)
+    left, sequence = cut("".join(pieces), stops)
     for piece in pieces:
         run("text", piece)
         assert left.startswith(run.said)
-    run("finish", "length" if found else "stop")
-    assert (run.said, run.met, run.terminal["status"]) == (left, found or UNSET, "completed")
+    run("finish", "length" if sequence else "stop")
+    assert (run.said, run.met, run.terminal["status"]) == (left, sequence or UNSET, "completed")
 
 
 @settings(deadline=None)
@@ -77,8 +77,8 @@ def test_any_pieces_give_what_the_whole_text_gives(stops: list[str], pieces: lis
 def test_what_is_held_back_is_the_beginning_of_a_sequence(stops: list[str], text: str) -> None:
     matcher = StopMatcher(tuple(stops))
     if matcher.feed(text) is None:
-        held = text[len(text) - matcher.partial_length :]
-        assert not held or any(each.startswith(held) and each != held for each in stops)
+        tail = text[len(text) - matcher.partial_length :]
+        assert not tail or any(each.startswith(tail) and each != tail for each in stops)
         assert matcher.partial_length <= max(map(len, stops)) - 1
 
 
@@ -140,13 +140,13 @@ def test_nothing_that_follows_a_sequence_is_shown(call: str) -> None:
     run = Stopped("END")
     run("text", "the END and")
     assert run.machine.stopped
-    made = run(call, *AFTER[call])
+    events = run(call, *AFTER[call])
     if call in ("finish", "fail"):
-        assert made[-1].type == "response.completed"
+        assert events[-1].type == "response.completed"
     elif call == "cancel":
-        assert made[-1].type == "response.incomplete"
+        assert events[-1].type == "response.incomplete"
     else:
-        assert made == []
+        assert events == []
         run("usage", {"input_tokens": 5, "output_tokens": 3})
         run("finish", "length", incomplete=True)
         assert run.terminal["usage"]["output_tokens"] == 3

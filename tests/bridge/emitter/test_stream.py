@@ -44,11 +44,11 @@ def test_every_method_of_the_machine_is_there_with_the_same_signature(kind: type
 def test_a_filter_passes_a_call_on_with_all_of_its_arguments(name: str) -> None:
     recorder = Recorder()
     method = getattr(StreamFilter(recorder), name)  # type: ignore[arg-type]
-    given = {parameter: object() for parameter in inspect.signature(method).parameters}
-    returned = method(**given)
+    sentinels = {parameter: object() for parameter in inspect.signature(method).parameters}
+    returned = method(**sentinels)
     ((called, arguments, named),) = recorder.called
     assert called == name
-    assert [*arguments, *named.values()] == list(given.values())
+    assert [*arguments, *named.values()] == list(sentinels.values())
     assert returned in (f"what {name} returned", None)
     assert (returned is None) == (name in ("require", "adopt", "report", "report_names"))
 
@@ -59,12 +59,12 @@ def test_a_filter_shows_what_the_machine_shows(name: str) -> None:
 
 
 def test_filters_are_told_of_the_next_answer_down_to_the_machine() -> None:
-    told: list[str] = []
+    calls: list[str] = []
 
     class Counting(StreamFilter):
         def next_answer(self) -> None:
             super().next_answer()
-            told.append("inner")
+            calls.append("inner")
 
     StreamFilter(Counting(ResponseStreamStateMachine("m"))).next_answer()
-    assert told == ["inner"]
+    assert calls == ["inner"]

@@ -100,9 +100,9 @@ def test_case_17_call_ids_fit_what_a_client_may_send_back_and_are_unique(wire: s
         run("tool_call", index, call_id, "f", "{}")
     run("item", FunctionCall("i", ids[0], "f", "{}", "completed"))
     run("finish")
-    given = [item["call_id"] for item in run.output]
-    assert len(set(given)) == len(given) == len(ids) + 1
-    assert all(1 <= len(call_id) <= 64 for call_id in given)
+    call_ids = [item["call_id"] for item in run.output]
+    assert len(set(call_ids)) == len(call_ids) == len(ids) + 1
+    assert all(1 <= len(call_id) <= 64 for call_id in call_ids)
     assert set(run.notes("repair")) == {"tool_call.id"}
 
 

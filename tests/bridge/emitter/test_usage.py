@@ -61,13 +61,13 @@ PLACES = [
 @pytest.mark.parametrize("place", PLACES)
 def test_what_is_no_count_is_refused_and_changes_nothing(place: str, number: str) -> None:
     details = {"cached_tokens": "input_tokens_details", "reasoning_tokens": "output_tokens_details"}
-    given = {place: NO_COUNTS[number]}
+    usage = {place: NO_COUNTS[number]}
     if place in details:
-        given = {details[place]: given}
+        usage = {details[place]: usage}
     run = Run()
     run("usage", Usage.of(3, 2))
     with pytest.raises(StreamStateError, match="usage: not token counts: ") as refused:
-        run("usage", given)
+        run("usage", usage)
     assert refused.value.code == "bridge.stream.invalid_argument"
     run("finish")
     assert run.machine.snapshot.usage == Usage.of(3, 2)

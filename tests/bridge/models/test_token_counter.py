@@ -58,8 +58,10 @@ def numbers(chance: random.Random) -> str:
 
 
 def rows(chance: random.Random) -> str:
-    found = [{"id": chance.randrange(10**5), "name": "alpha", "tags": ["red"], "on": True} for _ in range(20)]
-    return encode(found).decode()
+    records = [
+        {"id": chance.randrange(10**5), "name": "alpha", "tags": ["red"], "on": True} for _ in range(20)
+    ]
+    return encode(records).decode()
 
 
 KINDS: dict[str, Any] = {
@@ -113,8 +115,8 @@ def test_a_tokenizer_that_differs_by_a_factor_is_met_within_the_bounds(factor: f
         what = asked(text)
         assert estimator.learn("m", what, round(what.tokens() * factor))
     what = asked(PROSE[:6000])
-    wanted = what.tokens() * min(max(factor, 1 / MOST), MOST)
-    assert abs(estimator.tokens(what, "m") - wanted) < 0.05 * wanted
+    expected = what.tokens() * min(max(factor, 1 / MOST), MOST)
+    assert abs(estimator.tokens(what, "m") - expected) < 0.05 * expected
 
 
 def test_what_was_learned_from_one_kind_does_little_harm_to_another() -> None:

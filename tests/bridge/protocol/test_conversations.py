@@ -36,12 +36,12 @@ def test_anything_else_is_refused(given: Any) -> None:
 def test_bodies_are_decoded_with_types_filled_in_and_unknown_fields_kept() -> None:
     items = [{"role": "user", "content": "Hi"}, {"type": "odd:item", "a": 1}]
     body = {"items": items, "metadata": {"a": "b"}, "later": 1}
-    made = decode_create_conversation(json.dumps(body))
-    assert plain(made.items)[0]["type"] == "message"
-    assert made.metadata == {"a": "b"}
-    assert made.beyond
+    conversation = decode_create_conversation(json.dumps(body))
+    assert plain(conversation.items)[0]["type"] == "message"
+    assert conversation.metadata == {"a": "b"}
+    assert conversation.beyond
     added = decode_conversation_items(json.dumps({"items": items}))
-    assert plain(added.items) == plain(made.items)
+    assert plain(added.items) == plain(conversation.items)
     assert decode_update_conversation(b'{"metadata":null}').metadata is None
     for decode, wrong, param in (
         (decode_create_conversation, {"items": [{"role": "user"}]}, "items[0].content"),

@@ -319,8 +319,8 @@ def example(schema: dict[str, Any]) -> Any:
 
 
 def properties(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = resolved({"$ref": f"#/{name}"}).get("properties", {})
-    return found
+    result: dict[str, Any] = resolved({"$ref": f"#/{name}"}).get("properties", {})
+    return result
 
 
 OTHERS: dict[str, Any] = {
@@ -416,9 +416,9 @@ def disagreements(name: str, struct: type[Any]) -> Iterator[tuple[tuple[str, str
 
 @pytest.mark.parametrize("name", all_objects())
 def test_e3_struct_and_schema_agree(name: str) -> None:
-    found = dict(disagreements(name, all_objects()[name]))
-    wider = {case for case, taken in found.items() if taken}
-    narrower = set(found) - wider
+    differences = dict(disagreements(name, all_objects()[name]))
+    wider = {case for case, taken in differences.items() if taken}
+    narrower = set(differences) - wider
     # a case that is listed and does not deviate (any more) fails too
     assert wider == {case for case in WIDER if case[0] == name}
     assert narrower == {case for case in NARROWER if case[0] == name}

@@ -27,7 +27,7 @@ from tests.support.shared import shared_files
 
 def valid_json(parameters: "list[Any]") -> "list[Any]":
     """Those whose file is JSON: some examples of the documentation are not."""
-    kept = []
+    result = []
     for parameter in parameters:
         path = parameter.values[0]
         try:
@@ -35,8 +35,8 @@ def valid_json(parameters: "list[Any]") -> "list[Any]":
                 json.loads(path.read_bytes())
         except ValueError:
             continue
-        kept.append(parameter)
-    return kept
+        result.append(parameter)
+    return result
 
 
 def payloads(path: Path) -> Iterator[dict[str, Any]]:
@@ -125,12 +125,12 @@ def test_requests_of_real_clients_decode_as_they_are(path: Path) -> None:
         decode = decode_create_message if kind == "ws-frame" else decode_request
         request = decode(json.dumps(body))
         again = json.loads(encode(request))
-        given = {name: value for name, value in again.items() if value is not None}
-        assert set(given) == {name for name, value in body.items() if value is not None}
-        assert_kept({name: body[name] for name in given if name != "input"},
-                    {name: value for name, value in given.items() if name != "input"}, set())  # fmt: skip
+        present = {name: value for name, value in again.items() if value is not None}
+        assert set(present) == {name for name, value in body.items() if value is not None}
+        assert_kept({name: body[name] for name in present if name != "input"},
+                    {name: value for name, value in present.items() if name != "input"}, set())  # fmt: skip
         inputs = body.get("input") or []
-        assert isinstance(inputs, str) or len(given["input"]) == len(inputs)
+        assert isinstance(inputs, str) or len(present["input"]) == len(inputs)
         seen += 1
     assert seen
 

@@ -82,19 +82,19 @@ def test_a_tool_without_secrets_stays_as_it_is(given: dict[str, Any]) -> None:
 def test_tools_and_unknown_fields_anywhere_in_a_request() -> None:
     secret = MCP | {"authorization": "x"}
     plain = {"type": "message", "role": "user", "content": "My password: x"}
-    given = {
+    body = {
         "input": [plain, {"type": "additional_tools", "tools": [secret]}],
         "metadata": {"api_key": "the client's word"},
         "mcp_servers": [{"url": "https://h/p", "authorization_token": "x", "name": "n"}],
     }
-    request = decode_request(encode(given))
-    kept = request_without_secrets(request)
-    message, bearer = kept.input or ()
+    request = decode_request(encode(body))
+    redacted = request_without_secrets(request)
+    message, bearer = redacted.input or ()
     assert message is (request.input or ())[0]
     assert decode_json(encode(bearer))["tools"] == [MCP]
-    assert kept.metadata == given["metadata"]
-    assert kept.beyond
-    assert kept.beyond[0].fields == {"mcp_servers": [{"url": "https://h", "name": "n"}]}
+    assert redacted.metadata == body["metadata"]
+    assert redacted.beyond
+    assert redacted.beyond[0].fields == {"mcp_servers": [{"url": "https://h", "name": "n"}]}
     harmless = decode_request(encode({"input": [plain], "tools": [MCP], "mine": 1}))
     assert request_without_secrets(harmless) is harmless
 

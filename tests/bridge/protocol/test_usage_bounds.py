@@ -71,8 +71,8 @@ def test_counts_agree_with_each_other(given: Usage, taken: Usage, where: list[st
 @pytest.mark.parametrize("digits", [b"1" + b"0" * 400, b"9" * 5000, b"1e400"])
 def test_a_log_probability_that_is_no_number_loses_no_text(digits: bytes) -> None:
     logprobs = b'{"content":[{"token":"Hi","logprob":-%b}]}'
-    said = b'{"choices":[{"index":0,"delta":{"content":"Hi"},"logprobs":' + logprobs + b"}]}"
-    chat = CheckedInbound(chat_completions.Inbound, [said % digits, b"[DONE]"])
+    template = b'{"choices":[{"index":0,"delta":{"content":"Hi"},"logprobs":' + logprobs + b"}]}"
+    chat = CheckedInbound(chat_completions.Inbound, [template % digits, b"[DONE]"])
     assert (chat.status, chat.response.output_text) == ("completed", "Hi")
     sent = (
         b'{"text":"Hi","index":0,"delta":{"text":"Hi","logprobs":{"content":[{"token":"Hi","logprob":-%b}]}}}'

@@ -144,15 +144,15 @@ def named_in(schema: dict[str, Any]) -> set[str]:
 
 def without_unnamed(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema, no alternative of which takes a member that only others name."""
-    found = dict(schema)
+    result = dict(schema)
     for keyword in {"anyOf", "oneOf", "allOf"} & schema.keys():
         parts = schema[keyword]
         names = set() if keyword == "allOf" else {name for part in parts for name in named_in(part)}
-        found[keyword] = [
+        result[keyword] = [
             {"allOf": [without_unnamed(part), {"properties": dict.fromkeys(names - named_in(part), False)}]}
             for part in parts
         ]
-    return found
+    return result
 
 
 @given(SCHEMAS, VALUES)

@@ -20,6 +20,6 @@ def inside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(inside: Path) -> Iterator[Folder]:
-    made = Folder(inside, shown_as="/project")
-    yield made
-    made.close()
+    opened = Folder(inside, shown_as="/project")
+    yield opened
+    opened.close()

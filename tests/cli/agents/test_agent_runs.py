@@ -37,23 +37,23 @@ async def play(
     dialect: str, tools: ToolRegistry, answers: Sequence[Answer], scripts: Sequence[Script] = ()
 ) -> AsyncIterator[tuple[Agent, list[Received]]]:
     with ScriptedUpstream({MODEL: [*scripts, *scripted(dialect, answers)]}) as upstream:
-        async with agent(upstream, dialect, tools) as made:
-            yield made, upstream.received
+        async with agent(upstream, dialect, tools) as runner:
+            yield runner, upstream.received
 
 
 def results(received: Received) -> list[tuple[str, str]]:
     """(call id, text) of the results in a request, in either dialect."""
-    found = []
+    pairs = []
     for message in received.body["messages"]:
         if message["role"] == "tool":
-            found.append((message["tool_call_id"], message["content"]))
+            pairs.append((message["tool_call_id"], message["content"]))
         blocks = message.get("content")
         for block in blocks if isinstance(blocks, list) else ():
             if block["type"] == "tool_result":
                 content = block["content"]
                 text = content if isinstance(content, str) else "".join(each["text"] for each in content)
-                found.append((block["tool_use_id"], text))
-    return found
+                pairs.append((block["tool_use_id"], text))
+    return pairs
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def results(received: Received) -> list[tuple[str, str]]:
 async def test_what_goes_wrong_goes_back_to_the_model_which_corrects_it(
     playing: Playing, wrong: Any, words: str, inside: Path
 ) -> None:
-    async with playing([Answer("Let me.", [wrong]), Answer("Again.", [CREATE]), DONE]) as (made, received):
-        result = await made.run()
+    async with playing([Answer("Let me.", [wrong]), Answer("Again.", [CREATE]), DONE]) as (runner, received):
+        result = await runner.run()
     assert (result.end, len(received)) == (LoopEnd.DONE, 3)
     assert [(call_id, text.startswith(words)) for call_id, text in results(received[1])] == [("c1", True)]
     assert result.tool_call_results["internal_call_001"].is_error
@@ -81,8 +81,8 @@ async def test_an_interrupted_stream_is_asked_for_again_and_its_call_not_run(
     playing: Playing, inside: Path
 ) -> None:
     cut = Answer("Let me.", [("c0", "create_file", {"path": "cut.txt", "content": "x" * 50})], cut=True)
-    async with playing([cut, Answer("Let me.", [CREATE]), DONE]) as (made, received):
-        result = await made.run()
+    async with playing([cut, Answer("Let me.", [CREATE]), DONE]) as (runner, received):
+        result = await runner.run()
     assert result.end is LoopEnd.DONE
     assert received[0].body["messages"] == received[1].body["messages"]
     assert [path.name for path in inside.iterdir()] == ["notes.txt"]
@@ -92,22 +92,22 @@ async def test_an_interrupted_stream_is_asked_for_again_and_its_call_not_run(
     ("consent", "end"), [(True, LoopEnd.DONE), (False, LoopEnd.LIMIT), (None, LoopEnd.LIMIT)]
 )
 async def test_the_limit_with_confirm_asks_the_user(playing: Playing, consent: Any, end: LoopEnd) -> None:
-    asked = []
+    questions = []
 
     async def ask(question: str) -> bool:
-        asked.append(question)
+        questions.append(question)
         return bool(consent)
 
-    async with playing([Answer(calls=[CREATE]), DONE]) as (made, _):
-        result = await made.run(tool_call_limit=1, ask_user=None if consent is None else ask)
+    async with playing([Answer(calls=[CREATE]), DONE]) as (runner, _):
+        result = await runner.run(tool_call_limit=1, ask_user=None if consent is None else ask)
     assert result.end is end
-    assert len(asked) == (consent is not None)
+    assert len(questions) == (consent is not None)
 
 
 async def test_the_limit_with_stop_stops_after_the_calls(playing: Playing, inside: Path) -> None:
     stop = ToolCallLimitBehavior.STOP
-    async with playing([Answer("Let me.", [CREATE]), DONE]) as (made, received):
-        result = await made.run(tool_call_limit=1, limit_behavior=stop)
+    async with playing([Answer("Let me.", [CREATE]), DONE]) as (runner, received):
+        result = await runner.run(tool_call_limit=1, limit_behavior=stop)
     assert (result.end, result.message, result.response) == (
         LoopEnd.LIMIT,
         "Tool call limit reached",
@@ -119,16 +119,16 @@ async def test_the_limit_with_stop_stops_after_the_calls(playing: Playing, insid
 
 async def test_cancelling_reaches_the_request_that_is_read(playing: Playing) -> None:
     hanging = Script([chunk(content="I "), HANG])
-    async with playing([DONE], [hanging]) as (made, received):
+    async with playing([DONE], [hanging]) as (runner, received):
         async with anyio.create_task_group() as group:
 
             async def cancel() -> None:
                 while not received:
                     await anyio.sleep(0.01)
-                made.token.cancel()
+                runner.token.cancel()
 
             group.start_soon(cancel)
-            result = await made.run()
+            result = await runner.run()
         assert (result.end, result.tool_call_rounds) == (LoopEnd.CANCELLED, [])
         while received[0].gone_at is None:
             await anyio.sleep(0.01)
@@ -147,20 +147,20 @@ async def test_cancelling_reaches_the_tool_that_runs_and_the_run_can_go_on(playi
 
     waiting = Tool("wait", "Waits", {"type": "object"}, wait)
     calls = [("c1", "wait", {}), ("c2", "create_file", {"path": "results.txt", "content": ""})]
-    async with playing([Answer(calls=calls), DONE]) as (made, received):
-        made.tools.register(waiting)
+    async with playing([Answer(calls=calls), DONE]) as (runner, received):
+        runner.tools.register(waiting)
         async with anyio.create_task_group() as group:
 
             async def cancel() -> None:
                 await begun.wait()
-                made.token.cancel()
+                runner.token.cancel()
 
             group.start_soon(cancel)
-            result = await made.run()
+            result = await runner.run()
         assert (result.end, ended, len(received)) == (LoopEnd.CANCELLED, [True], 1)
         assert list(result.tool_call_results) == ["internal_call_001"]
-        made.token = CancellationToken()
-        result = await made.run()
+        runner.token = CancellationToken()
+        result = await runner.run()
     assert result.end is LoopEnd.DONE
     texts = dict(results(received[1]))
     assert texts["c1"].startswith("Error: Cancelled")
@@ -182,8 +182,8 @@ async def test_calls_that_are_safe_run_at_the_same_time_and_others_do_not() -> N
     schema = {"type": "object"}
     tools = ToolRegistry([Tool("look", "", schema, meet, parallel=True), Tool("write", "", schema, meet)])
     calls = [(f"c{number}", name, {}) for number, name in enumerate(["look"] * 3 + ["write"] * 2)]
-    async with play("chat", tools, [Answer(calls=calls), DONE]) as (made, received):
-        await made.run()
+    async with play("chat", tools, [Answer(calls=calls), DONE]) as (runner, received):
+        await runner.run()
     assert together == [3, 3, 3, 1, 1]
     assert [call_id for call_id, _ in results(received[1])] == [call_id for call_id, _, _ in calls]
 
@@ -194,22 +194,22 @@ async def test_without_the_engine_the_run_ends_and_not_only_its_call(monkeypatch
 
     monkeypatch.setattr("openresponses_agent.tools.validation.engine", missing)
     tools = ToolRegistry([Tool("look", "", {"type": "object"}, lambda given: "")])
-    async with play("chat", tools, [Answer(calls=[("c1", "look", {})]), DONE]) as (made, _):
+    async with play("chat", tools, [Answer(calls=[("c1", "look", {})]), DONE]) as (runner, _):
         with pytest.raises(LocalError, match="jsonschema-rs is missing"):
-            await made.run()
+            await runner.run()
 
 
 async def test_breakpoints_of_a_cache_that_vanish_are_noted(folder: Folder) -> None:
-    async with play("chat", sample_tools(folder), [Answer("Let me.", [CREATE]), DONE]) as (made, received):
-        await made.run(renderer=PromptRenderer(cache_breakpoints=True))
-    assert [str(each) for each in made.notes] == ["ignored: cache_breakpoint: can't be expressed (×4)"]
+    async with play("chat", sample_tools(folder), [Answer("Let me.", [CREATE]), DONE]) as (runner, received):
+        await runner.run(renderer=PromptRenderer(cache_breakpoints=True))
+    assert [str(each) for each in runner.notes] == ["ignored: cache_breakpoint: can't be expressed (×4)"]
     assert "cache" not in json.dumps([each.body["messages"] for each in received])
 
 
 async def test_thinking_goes_back_with_its_signature(folder: Folder) -> None:
     answers = [Answer("Let me.", [CREATE], thinking="I think."), DONE]
-    async with play("anthropic", sample_tools(folder), answers) as (made, received):
-        result = await made.run()
+    async with play("anthropic", sample_tools(folder), answers) as (runner, received):
+        result = await runner.run()
     blocks = received[1].body["messages"][1]["content"]
     assert blocks[0] == {"type": "thinking", "thinking": "I think.", "signature": "c2lnbmF0dXJl"}
     thinking = result.tool_call_rounds[0].thinking
@@ -219,20 +219,20 @@ async def test_thinking_goes_back_with_its_signature(folder: Folder) -> None:
 
 async def test_the_stateful_marker_continues_the_stored_response(folder: Folder) -> None:
     answers = [Answer("Let me.", [CREATE]), Answer(calls=[("c2", "list_dir", {})]), DONE]
-    async with play("chat", sample_tools(folder), answers) as (made, received):
-        result = await made.run(stateful=True)
+    async with play("chat", sample_tools(folder), answers) as (runner, received):
+        result = await runner.run(stateful=True)
         markers = [each.stateful_marker for each in result.tool_call_rounds]
         assert all(str(marker).startswith("resp_") for marker in markers)
         roles = [message["role"] for message in received[2].body["messages"]]
         assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
-        stored = await made.service.store.get(markers[2], owner="")
+        stored = await runner.service.store.get(markers[2], owner="")
         assert stored.response.previous_response_id == markers[1]
 
 
 async def test_a_marker_whose_response_is_gone_is_done_without(folder: Folder) -> None:
-    async with play("chat", sample_tools(folder), [Answer("Let me.", [CREATE]), DONE]) as (made, _):
-        await made.run(stateful=True, tool_call_limit=1, limit_behavior=ToolCallLimitBehavior.STOP)
-        entries = made.entries
+    async with play("chat", sample_tools(folder), [Answer("Let me.", [CREATE]), DONE]) as (runner, _):
+        await runner.run(stateful=True, tool_call_limit=1, limit_behavior=ToolCallLimitBehavior.STOP)
+        entries = runner.entries
     async with play("chat", sample_tools(folder), [DONE]) as (again, received):
         again.entries.extend(entries)
         assert (await again.run(stateful=True)).end is LoopEnd.DONE
@@ -247,8 +247,8 @@ async def test_stopping_the_reading_ends_the_request(folder: Folder) -> None:
         seen.append(str(text))
         return 3 if "two" in str(text) else None
 
-    async with play("chat", sample_tools(folder), [DONE], [endless]) as (made, received):
-        result = await made.run(finished_cb=stop)
+    async with play("chat", sample_tools(folder), [DONE], [endless]) as (runner, received):
+        result = await runner.run(finished_cb=stop)
         assert (result.end, result.response) == (LoopEnd.TRIMMED, "one")
         while received[0].gone_at is None:
             await anyio.sleep(0.01)
@@ -256,8 +256,8 @@ async def test_stopping_the_reading_ends_the_request(folder: Folder) -> None:
 
 async def test_a_refusal_of_the_upstream_is_the_runs_error(playing: Playing) -> None:
     refused = Script([json.dumps({"error": {"message": "no such key", "type": "x"}}).encode()], 401)
-    async with playing([DONE], [refused]) as (made, received):
-        result = await made.run()
+    async with playing([DONE], [refused]) as (runner, received):
+        result = await runner.run()
     assert (result.end, len(received)) == (LoopEnd.FAILED, 1)
     assert result.error is not None
 
@@ -271,10 +271,10 @@ async def test_a_journal_that_can_not_be_written_stops_the_run_before_the_tool(
                 raise OSError(28, "No space left on device")
             super().append(entry)
 
-    async with playing([Answer(calls=[CREATE]), DONE]) as (made, _):
-        made.entries = Full()
+    async with playing([Answer(calls=[CREATE]), DONE]) as (runner, _):
+        runner.entries = Full()
         with pytest.raises(OSError, match="No space"):
-            await made.run()
-    assert [type(entry) for entry in made.entries][-1] is RoundMade
+            await runner.run()
+    assert [type(entry) for entry in runner.entries][-1] is RoundMade
     assert not (inside / "notes.txt").exists()
-    assert not any(isinstance(entry, CallEnded) for entry in made.entries)
+    assert not any(isinstance(entry, CallEnded) for entry in runner.entries)

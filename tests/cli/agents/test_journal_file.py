@@ -28,22 +28,22 @@ def test_rounds_after_a_failed_write_and_in_another_process_refer_to_what_the_fi
 ) -> None:
     path = tmp_path / "run.jsonl"
     prompt = [ChatMessage(role="user", content=f"{number}" * 50) for number in range(4)]
-    made = [
+    rounds = [
         RoundMade(ToolCallRound(prompt=prompt[:number], response="", tool_calls=[]))
         for number in (1, 2, 3, 4)
     ]
     with JournalFile(path) as journal:
         journal.record(LoopBegun("q"))
-        journal.record(made[0])
+        journal.record(rounds[0])
         with monkeypatch.context() as full:
             full.setattr(os, "write", lambda descriptor, data: _full())
             with pytest.raises(OSError, match="No space"):
-                journal.record(made[1])
-        journal.record(made[2])
+                journal.record(rounds[1])
+        journal.record(rounds[2])
     with JournalFile(path) as journal:
-        journal.record(made[3])
+        journal.record(rounds[3])
     with JournalFile(path) as journal:
-        assert journal.entries == [LoopBegun("q"), made[0], made[2], made[3]]
+        assert journal.entries == [LoopBegun("q"), rounds[0], rounds[2], rounds[3]]
     assert all(path.read_bytes().count(f"{number}".encode() * 50) == 1 for number in range(4))
 
 

@@ -72,8 +72,8 @@ def test_the_tools_and_what_they_declare(folder: Folder) -> None:
 async def test_create_read_edit_list(agent: Agent, inside: Path) -> None:
     assert await agent("create_file", path="SUMMARY.md", content="# Summary\n") == "Created SUMMARY.md"
     assert await agent("read_file", path="SUMMARY.md") == "# Summary\n"
-    said = await agent("edit_file", filePath="/project/test.js", code="let a;\n", explanation="Added a")
-    assert said == "Successfully edited /project/test.js - Added a"
+    answer = await agent("edit_file", filePath="/project/test.js", code="let a;\n", explanation="Added a")
+    assert answer == "Successfully edited /project/test.js - Added a"
     assert (inside / "test.js").read_text() == "let a;\n"
     assert (
         await agent("edit_file", filePath="test.js", code="b", oldCode="a") == "Successfully edited test.js"
@@ -91,8 +91,8 @@ async def test_what_leads_out_is_an_error_for_the_model(agent: Agent, inside: Pa
     (inside / "link").symlink_to("../secret.txt")
     for path in ("../secret.txt", "link", str(inside.parent / "secret.txt")):
         for name, key in (("read_file", "path"), ("edit_file", "filePath")):
-            said = await agent(name, **{key: path}, **({} if key == "path" else {"code": "x"}))
-            assert said.startswith("Error: Tool failed - ")
+            answer = await agent(name, **{key: path}, **({} if key == "path" else {"code": "x"}))
+            assert answer.startswith("Error: Tool failed - ")
     patch = "*** Begin Patch\n*** Update File: ../secret.txt\n-secret\n+x\n*** End Patch"
     assert (await agent("apply_patch", input=patch)).startswith(
         "Error: Tool failed - '../secret.txt' has `..`"
@@ -193,8 +193,8 @@ async def test_a_line_of_a_file_is_none_of_the_question(agent: Agent, inside: Pa
 
 async def test_a_patch_of_more_files_than_can_be_named_is_not_asked_about(agent: Agent, inside: Path) -> None:
     added = [line for number in range(51) for line in (f"*** Add File: {number}.py", "+x")]
-    said = await agent("apply_patch", input="\n".join(["*** Begin Patch", *added, "*** End Patch"]))
-    assert said == "Error: Tool failed - a patch may change 50 files, not 51: split it"
+    answer = await agent("apply_patch", input="\n".join(["*** Begin Patch", *added, "*** End Patch"]))
+    assert answer == "Error: Tool failed - a patch may change 50 files, not 51: split it"
     assert (agent.questions, os.listdir(inside)) == ([], [])
 
 
@@ -269,13 +269,13 @@ async def test_a_new_document_that_no_tool_obeys_is_created_unasked(
 async def test_without_anybody_to_ask_what_is_there_stays(folder: Folder, inside: Path) -> None:
     (inside / "a").write_text("mine")
     service = ToolsService(sample_tools(folder), call=call_with_anyio)
-    for name, given in (
+    for name, arguments in (
         ("edit_file", {"filePath": "a", "code": "x"}),
         ("apply_patch", {"input": "*** Begin Patch\n*** Delete File: a\n*** End Patch"}),
         ("create_file", {"path": "a", "content": "x"}),
     ):
-        said = (await service.run_call(name, json.dumps(given))).result.text
-        assert said.startswith(("Error: Not allowed", "Error: Tool failed - 'a' already exists"))
+        answer = (await service.run_call(name, json.dumps(arguments))).result.text
+        assert answer.startswith(("Error: Not allowed", "Error: Tool failed - 'a' already exists"))
     assert (inside / "a").read_text() == "mine"
 
 
@@ -285,7 +285,7 @@ async def test_what_was_changed_while_the_user_was_asked_is_not_lost(
     agent: Agent, inside: Path, monkeypatch: pytest.MonkeyPatch, name: str, now: str | None
 ) -> None:
     (inside / "a").write_text("one")
-    given = {
+    arguments = {
         "edit_file": {"filePath": "a", "code": "two"},
         "apply_patch": {"input": "*** Begin Patch\n*** Delete File: a\n*** End Patch"},
     }[name]
@@ -295,8 +295,8 @@ async def test_what_was_changed_while_the_user_was_asked_is_not_lost(
         return True
 
     service = ToolsService(agent.service.registry, call=call_with_anyio, confirm=meanwhile)
-    said = (await service.run_call(name, json.dumps(given))).result.text
-    assert "was changed meanwhile by another program" in said
+    answer = (await service.run_call(name, json.dumps(arguments))).result.text
+    assert "was changed meanwhile by another program" in answer
     assert [path.read_text() for path in inside.iterdir()] == ([now] if now else [])
 
 
@@ -389,8 +389,8 @@ async def test_a_search_that_takes_too_long_or_is_cancelled_ends(
     with pytest.raises(ToolCallCancelledError):
         await agent("grep_search", token, query="a", isRegexp=True)
     monkeypatch.setattr(search, "_SECONDS", -1)
-    said = await agent("grep_search", query="a")
-    assert said == "Error: Tool timed out - it was stopped after -1 seconds"
+    answer = await agent("grep_search", query="a")
+    assert answer == "Error: Tool timed out - it was stopped after -1 seconds"
 
 
 async def test_a_search_in_a_folder_that_was_replaced(agent: Agent, inside: Path) -> None:
@@ -445,9 +445,9 @@ async def test_the_name_of_a_file_is_one_line_of_the_question(agent: Agent, insi
 
 async def test_keys_are_not_in_a_commands_environment(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "key")
-    said = await agent("run_in_terminal", command="env")
-    assert "PATH=" in said
-    assert "SOME_API_KEY" not in said
+    output = await agent("run_in_terminal", command="env")
+    assert "PATH=" in output
+    assert "SOME_API_KEY" not in output
 
 
 def alive(process: int) -> bool:
@@ -496,11 +496,11 @@ async def test_a_cancelled_run_kills_its_command(agent: Agent, inside: Path) -> 
 
 
 async def test_output_is_limited(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = await agent("run_in_terminal", command="seq 1 100000")
-    assert said.startswith("1\n2\n")
-    assert said.endswith("99999\n100000\n[exit code 0]")
-    assert "bytes left out" in said
-    assert len(said) < 41_000
+    output = await agent("run_in_terminal", command="seq 1 100000")
+    assert output.startswith("1\n2\n")
+    assert output.endswith("99999\n100000\n[exit code 0]")
+    assert "bytes left out" in output
+    assert len(output) < 41_000
     monkeypatch.setattr(terminal, "_MOST_OUTPUT", 100_000)
     assert (await agent("run_in_terminal", command="yes")).endswith("[stopped after 100000 bytes of output]")
 
@@ -509,8 +509,8 @@ async def test_what_a_command_writes_is_limited(
     agent: Agent, inside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "_FILE_BLOCKS", 100)
-    said = await agent("run_in_terminal", command="head -c 1000000 /dev/zero > a")
-    assert "[exit code 0]" not in said
+    output = await agent("run_in_terminal", command="head -c 1000000 /dev/zero > a")
+    assert "[exit code 0]" not in output
     assert (inside / "a").stat().st_size <= 100 * 1024
 
 
@@ -576,8 +576,8 @@ async def test_a_tool_that_would_end_the_agent_fails_alone(raised: BaseException
     registry.tool(exits_async if is_async else exits)
     (tool,) = registry.get_tools()
     service = ToolsService(registry, call=call_with_anyio)
-    said = (await service.run_call(tool.name, "{}")).result.text
-    assert type(raised).__name__ in said
+    answer = (await service.run_call(tool.name, "{}")).result.text
+    assert type(raised).__name__ in answer
 
 
 def test_a_registry_that_exits_when_it_is_imported_is_named(

@@ -24,9 +24,9 @@ class Document:
         self._text = path.read_text().split("\n## 5. ")[1].split("\n## 6. ")[0]
 
     def block(self, heading: str) -> str:
-        found = re.search(r"```\w*\n(.*?)\n```", self._text.split(heading, 1)[1], re.DOTALL)
-        assert found is not None
-        return found[1]
+        match = re.search(r"```\w*\n(.*?)\n```", self._text.split(heading, 1)[1], re.DOTALL)
+        assert match is not None
+        return match[1]
 
     def json(self, heading: str) -> Any:
         return json.loads(self.block(heading))
@@ -77,8 +77,8 @@ async def played(document: Document, dialect: str, path: Path) -> tuple[LoopResu
     folder = Folder(path, shown_as=document.workspace)
     query = document.json("#### Request Body (Anthropic Format)\n")["messages"][0]["content"][0]["text"]
     with ScriptedUpstream({MODEL: scripts(document, dialect)}) as upstream:
-        async with agent(upstream, dialect, sample_tools(folder)) as made:
-            result = await made.run(query, confirm=says_yes)
+        async with agent(upstream, dialect, sample_tools(folder)) as runner:
+            result = await runner.run(query, confirm=says_yes)
         folder.close()
         return result, [each.body for each in upstream.received]
 
@@ -90,8 +90,8 @@ async def test_both_files_are_written_and_rounds_and_results_are_the_documents(
     result, _ = await played(document, dialect, tmp_path / "work")
     assert (result.end, result.response) == (LoopEnd.DONE, document.texts[1])
     for call in document.calls:
-        given = json.loads(call["arguments"])
-        assert (tmp_path / "work" / Path(given["filePath"]).name).read_text() == given["code"]
+        arguments = json.loads(call["arguments"])
+        assert (tmp_path / "work" / Path(arguments["filePath"]).name).read_text() == arguments["code"]
     shown = result.as_json()
     expected = document.json("### Step 7: Complete Message History")
     for made, theirs in zip(shown["toolCallRounds"], expected["toolCallRounds"], strict=True):
@@ -135,7 +135,7 @@ def _block(block: dict[str, Any]) -> dict[str, Any]:
 async def test_both_upstreams_give_the_same_rounds_results_and_prompts(
     document: Document, tmp_path: Path
 ) -> None:
-    made = [(await played(document, each, tmp_path / each))[0].as_json() for each in DIALECTS]
-    for one in made:
+    results = [(await played(document, each, tmp_path / each))[0].as_json() for each in DIALECTS]
+    for one in results:
         one.pop("usage", None)  # only one of them reports it
-    assert made[0] == made[1]
+    assert results[0] == results[1]

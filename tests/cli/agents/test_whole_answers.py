@@ -27,16 +27,16 @@ async def test_it_is_asked_for_whole_answers_and_the_loop_goes_on_the_same(
     tools, ended = sample_tools(folder), []
     for scripts, able in ((list(map(whole, ANSWERS)), WHOLE), (scripted("chat", ANSWERS), None)):
         with ScriptedUpstream({MODEL: scripts}) as upstream:
-            async with agent(upstream, "chat", tools, able) as made:
-                ended.append((await made.run(), [each.body for each in upstream.received]))
+            async with agent(upstream, "chat", tools, able) as runner:
+                ended.append((await runner.run(), [each.body for each in upstream.received]))
             accepted = {each.headers["accept"] for each in upstream.received}
         assert accepted == {"text/event-stream" if able is None else "application/json"}
         assert (inside / "notes.txt").read_text() == "made"
         (inside / "notes.txt").unlink()
-    (whole_one, asked), (streamed, asked_streamed) = ended
+    (whole_one, bodies), (streamed, asked_streamed) = ended
     assert whole_one.end is LoopEnd.DONE
     assert whole_one == streamed
-    for body, other in zip(asked, asked_streamed, strict=True):
+    for body, other in zip(bodies, asked_streamed, strict=True):
         assert not body.get("stream")
         assert "stream_options" not in body
         assert other.pop("stream") is True
@@ -48,8 +48,8 @@ async def test_it_is_asked_for_whole_answers_and_the_loop_goes_on_the_same(
 async def test_without_tools_it_is_asked_for_a_stream() -> None:
     for dialect in DIALECTS:
         with ScriptedUpstream({MODEL: scripted(dialect, [Answer("Done.")])}) as upstream:
-            async with agent(upstream, dialect, ToolRegistry(), WHOLE) as made:
-                assert (await made.run()).end is LoopEnd.DONE
+            async with agent(upstream, dialect, ToolRegistry(), WHOLE) as runner:
+                assert (await runner.run()).end is LoopEnd.DONE
             assert upstream.received[0].body["stream"] is True
 
 
@@ -66,8 +66,8 @@ async def test_tools_get_the_room_that_is_left_and_their_results_are_held_to_it(
     with ScriptedUpstream(
         {MODEL: scripted("chat", [Answer(calls=[("c1", "look", {})]), ANSWERS[1]])}
     ) as upstream:
-        async with agent(upstream, "chat", tools) as made:
-            result = await made.run(renderer=PromptRenderer(max_prompt_tokens=1_000))
+        async with agent(upstream, "chat", tools) as runner:
+            result = await runner.run(renderer=PromptRenderer(max_prompt_tokens=1_000))
     assert result.end is LoopEnd.DONE
     assert 500 < seen[0] < 1_000
     (shown,) = (each["content"] for each in upstream.received[1].body["messages"] if each["role"] == "tool")

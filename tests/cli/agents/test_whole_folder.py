@@ -32,9 +32,9 @@ def call(folder: Folder) -> Call:
     def called(name: str, **given: Any) -> str:
         tool = tools.get(name)
         assert tool is not None
-        said = tool.handler(given, ToolInvocationContext(name, CancellationToken()))
-        assert isinstance(said, str)
-        return said
+        text = tool.handler(given, ToolInvocationContext(name, CancellationToken()))
+        assert isinstance(text, str)
+        return text
 
     return called
 
@@ -69,8 +69,8 @@ def test_the_best_part_comes_first_with_its_place(call: Call, inside: Path) -> N
 
 def test_words_are_stemmed_and_a_path_counts_more(call: Call, inside: Path) -> None:
     write(inside, billing_dot_py="x = 1\n", other_dot_py="# billing is mentioned here once\n")
-    found = call("semantic_search", query="bills").split("\n\n")
-    assert [each.split(":")[0] for each in found] == ["billing.py", "other.py"]
+    results = call("semantic_search", query="bills").split("\n\n")
+    assert [each.split(":")[0] for each in results] == ["billing.py", "other.py"]
 
 
 def test_as_many_as_wanted(call: Call, inside: Path) -> None:
@@ -186,8 +186,8 @@ def test_what_looks_like_a_definition(call: Call, inside: Path, line: str, is_de
 
 def test_files_that_are_named_are_looked_at_first(call: Call, inside: Path) -> None:
     write(inside, a_dot_py="use(x)\n", z__b_dot_py="use(y)\n")
-    said = call("list_code_usages", symbolName="use", filePaths=["/project/z/b.py", "gone.py"])
-    assert said.split("\n")[1:] == ["z/b.py:1: use(y)", "a.py:1: use(x)"]
+    output = call("list_code_usages", symbolName="use", filePaths=["/project/z/b.py", "gone.py"])
+    assert output.split("\n")[1:] == ["z/b.py:1: use(y)", "a.py:1: use(x)"]
 
 
 # ── folders that are hostile ───────────────────────────────────────────────────────────────────────

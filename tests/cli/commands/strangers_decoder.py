@@ -56,5 +56,5 @@ def decoded(body: bytes, faults: Collection[str] = ()) -> dict[str, Any]:
                  if "arguments" in item else item for item in calls]  # fmt: skip
     completed = ALWAYS_COMPLETED in faults and response["status"] != "failed"
     status = "completed" if completed else response["status"]
-    said = "".join(part["text"] for part in parts if part["type"] == "output_text")
-    return {"status": status, "text": said, "calls": calls}
+    joined = "".join(part["text"] for part in parts if part["type"] == "output_text")
+    return {"status": status, "text": joined, "calls": calls}

@@ -36,11 +36,11 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the command as at a terminal where these lines are typed."""
 
     def run(lines: Iterable[str], *arguments: str) -> Result:
-        given = iter(lines)
+        remaining = iter(lines)
 
         def read(_prompt: str) -> str:
             try:
-                line = next(given)
+                line = next(remaining)
             except StopIteration:
                 raise EOFError from None
             if line == "^C":
@@ -75,12 +75,12 @@ def test_each_message_has_what_came_before(upstream: ScriptedUpstream, bridged: 
     lines = ["first", "second \\", "and more", "/clear", "third"]
     sent = typed(lines, "--server", bridged, "--model", "m", "--instructions", "Be brief.")
     assert sent.exit_code == 0, sent.output
-    said = [[each["content"] for each in received.body["messages"]] for received in upstream.received]
-    texts = [[str(content) for content in each if content != "Be brief."] for each in said]
+    contents = [[each["content"] for each in received.body["messages"]] for received in upstream.received]
+    texts = [[str(content) for content in each if content != "Be brief."] for each in contents]
     assert [len(each) for each in texts] == [1, 3, 1]
     assert "second \nand more" in texts[1][2] or "second" in texts[1][2]
     assert "One." in texts[1][1]
-    assert all(each[0] == "Be brief." for each in said)
+    assert all(each[0] == "Be brief." for each in contents)
 
 
 def test_what_failed_is_not_kept_and_can_be_asked_again(
@@ -129,7 +129,7 @@ def test_what_can_be_typed_beside_messages(demo: str, typed: Any, tmp_path: Path
         "--server",
         demo,
     )
-    for said in (
+    for message in (
         "/attach FILE",
         "goes with the next message",
         "missing: No such file",
@@ -137,35 +137,35 @@ def test_what_can_be_typed_beside_messages(demo: str, typed: Any, tmp_path: Path
         "which the server does not list",
         "/nope is not a command",
     ):
-        assert said in sent.output
+        assert message in sent.output
     assert "You said" not in sent.output
 
 
 def test_stopping_an_answer_goes_on_and_stopping_at_the_prompt_ends(
     demo: str, typed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    prompts: list[str] = []
 
     async def stopped(_self: Any, text: str, _feed: Any) -> None:
-        asked.append(text)
+        prompts.append(text)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(chatting._Chat, "_stream", stopped)
     sent = typed(["one", "two", "^C"], "--server", demo)
-    assert asked == ["one", "two"]
+    assert prompts == ["one", "two"]
     assert sent.output.count("the message is not kept") == 2
     assert sent.exit_code == 130
 
 
 def test_files_are_parts_by_what_is_in_them(tmp_path: Path) -> None:
-    found = {}
+    parts = {}
     for name, data in {"i": PNG, "t": "é".encode(), "p.pdf": b"%PDF-1.7", "w": b"RIFF0000WEBP"}.items():
         (tmp_path / name).write_bytes(data)
-        found[name] = attachment_part(tmp_path / name)
-    assert found["i"]["image_url"].startswith("data:image/png;base64,")
-    assert found["w"]["image_url"].startswith("data:image/webp;base64,")
-    assert found["t"] == {"type": "input_text", "text": "t:\né"}
-    assert (found["p.pdf"]["type"], found["p.pdf"]["filename"]) == ("input_file", "p.pdf")
+        parts[name] = attachment_part(tmp_path / name)
+    assert parts["i"]["image_url"].startswith("data:image/png;base64,")
+    assert parts["w"]["image_url"].startswith("data:image/webp;base64,")
+    assert parts["t"] == {"type": "input_text", "text": "t:\né"}
+    assert (parts["p.pdf"]["type"], parts["p.pdf"]["filename"]) == ("input_file", "p.pdf")
 
 
 def unattachable(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -205,14 +205,14 @@ def test_an_attachment_goes_once_and_stays_when_the_answer_fails(tmp_path: Path)
 
 def test_reasoning_is_kept_where_it_can_be_sent_back() -> None:
     conversation = ChatSession()
-    for script, kept in (
+    for script, types in (
         ("reasoning", ["message", "reasoning", "message"]),
         ("text_then_tool", ["message", "message"]),
     ):
         conversation.clear()
         conversation.request("m", "Hi")
         conversation.add_response(played(SCRIPTS[script]).machine.snapshot)
-        assert [item["type"] for item in conversation.request("m", "?")["input"][:-1]] == kept
+        assert [item["type"] for item in conversation.request("m", "?")["input"][:-1]] == types
 
 
 def test_a_message_that_is_not_text_is_refused(demo: str) -> None:

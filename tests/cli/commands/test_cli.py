@@ -205,9 +205,9 @@ def test_help_names_every_command_and_its_flags() -> None:
 
 
 def test_version_is_the_installed_one() -> None:
-    said = run("--version").stdout
+    output = run("--version").stdout
     version = re.escape(metadata.version("openresponses-bridge"))
-    assert re.fullmatch(rf"openresponses-bridge {version}( \([0-9a-f]{{12}}\))?\n", said)
+    assert re.fullmatch(rf"openresponses-bridge {version}( \([0-9a-f]{{12}}\))?\n", output)
 
 
 def test_help_loads_no_server() -> None:

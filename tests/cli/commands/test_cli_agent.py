@@ -118,9 +118,9 @@ def test_the_journal_is_out_of_the_reach_of_the_tools(model: ScriptedUpstream, t
     model.scripts[MODEL] = scripted("chat", [Answer("I look.", calls), DONE])
     result = run("Look", *over(model, tmp_path, "--yes", "--json", "--resume", str(journal)))
     results = sorted(json.loads(result.stdout)["toolCallResults"].items())
-    said = [each["content"][0]["value"] for _, each in results]
-    assert said[:3] == ["Error: Tool failed - 'run.jsonl' is not accessible"] * 3
-    assert said[3:] == ["(empty)", "No matches."]
+    texts = [each["content"][0]["value"] for _, each in results]
+    assert texts[:3] == ["Error: Tool failed - 'run.jsonl' is not accessible"] * 3
+    assert texts[3:] == ["(empty)", "No matches."]
     model.scripts[MODEL] = scripted("chat", [DONE])
     assert run("Again", *over(model, tmp_path, "--resume", str(journal))).exit_code == 0
 
@@ -217,11 +217,11 @@ def test_a_config_that_can_not_be_used_is_named_with_its_line(tmp_path: Path) ->
 def test_without_a_model_the_first_that_calls_tools_is_asked(model: ScriptedUpstream, tmp_path: Path) -> None:
     """As `run` does; where nothing says that any does, the first, as `chat`."""
     flags = ("Hi", "--upstream", model.url, "--folder", str(tmp_path))
-    for listed, asked in ((["text-embedding-3-small", "gpt-4o"], "gpt-4o"), (["one", "two"], "one")):
+    for listed, expected in ((["text-embedding-3-small", "gpt-4o"], "gpt-4o"), (["one", "two"], "one")):
         model.models = list(listed)
-        model.scripts[asked] = scripted("chat", [DONE])
+        model.scripts[expected] = scripted("chat", [DONE])
         assert run(*flags).exit_code == 0
-        assert model.received[-1].body["model"] == asked
+        assert model.received[-1].body["model"] == expected
 
 
 def test_a_reader_that_leaves_ends_it_quietly(model: ScriptedUpstream, tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_a_tool_that_is_left_out_is_neither_offered_nor_run(model: ScriptedUpstr
     names = [each["function"]["name"] for each in model.received[0].body["tools"]]
     assert "read_file" in names
     assert not {"create_file", "run_in_terminal"} & {*names}
-    told = [message["content"] for message in model.received[1].body["messages"][-2:]]
-    assert [each.startswith("Error: Tool not found - ") for each in told] == [True, True]
+    answers = [message["content"] for message in model.received[1].body["messages"][-2:]]
+    assert [each.startswith("Error: Tool not found - ") for each in answers] == [True, True]
     assert not list(tmp_path.iterdir())
 
 
@@ -308,8 +308,8 @@ def test_a_model_that_takes_few_tools_is_offered_the_first(model: ScriptedUpstre
     assert result.exit_code == 0
     names = [each["function"]["name"] for each in model.received[0].body["tools"]]
     assert names == ["read_file", "list_dir"]
-    told = model.received[1].body["messages"][-1]["content"]
-    assert told.endswith("the tools are read_file, list_dir")
+    answer = model.received[1].body["messages"][-1]["content"]
+    assert answer.endswith("the tools are read_file, list_dir")
     assert not (tmp_path / "notes.txt").exists()
 
 
@@ -330,8 +330,8 @@ def test_a_command_is_run_only_when_the_user_says_yes(
     model: ScriptedUpstream, tmp_path: Path, typed: bytes, made: bool
 ) -> None:
     model.scripts[MODEL] = scripted("chat", [COMMAND, DONE])
-    asked = answered(model, tmp_path, typed)
-    assert b"echo ran > ran.txt" in asked
+    output = answered(model, tmp_path, typed)
+    assert b"echo ran > ran.txt" in output
     assert (tmp_path / "ran.txt").exists() is made
 
 
@@ -341,12 +341,12 @@ def test_a_file_that_is_there_is_changed_only_when_the_user_says_yes(
 ) -> None:
     (tmp_path / "notes.txt").write_text("buy milk\n")
     model.scripts[MODEL] = scripted("chat", [EDIT, DONE])
-    asked = answered(model, tmp_path, typed)
-    said = (
+    output = answered(model, tmp_path, typed)
+    question = (
         b"edit_file: Change this file?\n  notes.txt: changed, +1 -1\nnotes.txt: changed\n"
         b"| -buy milk\n| +buy bread\nChange 1 file (1 changed), +1 -1? [y/N]"
     )
-    assert said in asked
+    assert question in output
     assert (tmp_path / "notes.txt").read_text() == content
 
 
@@ -382,10 +382,10 @@ def waits_for_input(pid: int) -> bool:
 def test_without_a_terminal_a_command_is_declined_and_with_yes_it_is_run(
     model: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    for options, made in (((), False), (("--yes",), True)):
+    for options, is_run in (((), False), (("--yes",), True)):
         model.scripts[MODEL] = scripted("chat", [COMMAND, DONE])
         assert run("Run it", *over(model, tmp_path, *options)).exit_code == 0
-        assert (tmp_path / "ran.txt").exists() is made
+        assert (tmp_path / "ran.txt").exists() is is_run
 
 
 def test_without_a_terminal_a_file_that_is_there_stays_and_with_yes_it_is_changed(
@@ -454,8 +454,8 @@ def test_another_task_goes_on_with_the_conversation(model: ScriptedUpstream, tmp
     for task in ("My name is Ada", "What is my name?"):
         model.scripts[MODEL] = scripted("chat", [DONE])
         assert run(task, *over(model, tmp_path, "--resume", str(journal))).exit_code == 0
-    said = [message["content"] for message in model.received[1].body["messages"]]
-    assert said[1:] == ["My name is Ada", "Done.", "What is my name?"]
+    contents = [message["content"] for message in model.received[1].body["messages"]]
+    assert contents[1:] == ["My name is Ada", "Done.", "What is my name?"]
 
 
 def test_stateful_stores_rounds_where_the_config_says_and_another_run_continues_them(
@@ -474,8 +474,8 @@ def test_stateful_stores_rounds_where_the_config_says_and_another_run_continues_
     async def stored() -> list[str | None]:
         service = compose(load_settings(config))
         async with service_lifespan(service):
-            found = [await service.store.get(marker, owner="") for marker in markers]
-        return [each.response.previous_response_id for each in found]
+            responses = [await service.store.get(marker, owner="") for marker in markers]
+        return [each.response.previous_response_id for each in responses]
 
     assert len(markers) == 2
     assert asyncio.run(stored()) == [None, markers[0]]

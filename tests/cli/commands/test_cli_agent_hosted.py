@@ -62,15 +62,15 @@ class Weather:
         if messages[-1]["role"] != "tool":
             steps = [call(0, self.arguments, FUNCTION, "call_up_1"), chunk("tool_calls"), b"data: [DONE]\n\n"]
             return Script(steps)
-        said = f"Told: {messages[-1]['content']}"
+        text = f"Told: {messages[-1]['content']}"
         places = {"start_index": 0, "end_index": 4}
         cites = [{"type": "url_citation", "url_citation": each | places} for each in CITED]
-        return Script([chunk(content=said), chunk(annotations=cites), chunk("stop"), b"data: [DONE]\n\n"])
+        return Script([chunk(content=text), chunk(annotations=cites), chunk("stop"), b"data: [DONE]\n\n"])
 
     def run(self, *arguments: str, task: str = "Rain?") -> Result:
-        given = ["agent", task, "--config", str(self.config), "--model", MODEL]
-        given += ["--folder", str(self.folder), *arguments]
-        return CliRunner().invoke(main, given, env={"COLUMNS": "100"})
+        command = ["agent", task, "--config", str(self.config), "--model", MODEL]
+        command += ["--folder", str(self.folder), *arguments]
+        return CliRunner().invoke(main, command, env={"COLUMNS": "100"})
 
     @property
     def calls(self) -> list[Any]:
@@ -93,8 +93,8 @@ def test_without_a_terminal_a_call_is_declined_and_it_is_said(weather: Weather) 
     assert "asks to run this call" in result.output
     assert "Declined, since there is no terminal to ask at; --yes allows every call." in result.output
     assert "✗ Declined" in result.output
-    told = weather.upstream.received[-1].body["messages"][-1]["content"]
-    assert told == "This call was declined: Error: Not allowed - the user declined this call"
+    content = weather.upstream.received[-1].body["messages"][-1]["content"]
+    assert content == "This call was declined: Error: Not allowed - the user declined this call"
 
 
 def test_with_yes_it_is_approved_run_and_shown(weather: Weather) -> None:
@@ -146,12 +146,12 @@ def test_the_limit_of_calls_is_sent_and_shown(weather: Weather) -> None:
 
 def test_as_json_the_rounds_have_items_and_decisions(weather: Weather) -> None:
     result = weather.run("--mcp", "weather", "--yes", "--json")
-    made = json.loads(result.stdout)
-    first, second = made["toolCallRounds"]
+    document = json.loads(result.stdout)
+    first, second = document["toolCallRounds"]
     assert [item["type"] for item in first["items"]] == ["mcp_list_tools", "mcp_approval_request"]
     assert second["items"][0]["approval_request_id"] == first["items"][1]["id"]
     assert [each["url"] for each in second["citations"]] == [each["url"] for each in CITED[:3]]
-    assert list(made["toolCallResults"]) == [f"approval_{first['items'][1]['id']}"]
+    assert list(document["toolCallResults"]) == [f"approval_{first['items'][1]['id']}"]
 
 
 def test_a_run_that_was_stopped_does_not_send_its_approval_again(weather: Weather, tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ async def test_the_user_is_asked_at_the_terminal(
         out = io.StringIO()
         screen = Screen(OutputStream(file=out, width=100))
         prompt = ConfirmationPrompt(screen, CancellationToken())
-        asked = ApprovalRequest("a", "mcpr_1", "weather", "get_forecast", '{"city":"Oslo"}')
-        assert await prompt.approve(asked) is allowed
+        approval = ApprovalRequest("a", "mcpr_1", "weather", "get_forecast", '{"city":"Oslo"}')
+        assert await prompt.approve(approval) is allowed
     os.close(master)
     shown = out.getvalue()
     for words in ("MCP server: weather", "Tool: get_forecast", 'Arguments: {"city":"Oslo"}'):
@@ -209,8 +209,8 @@ def printed(*shown: Any) -> str:
 
 def test_what_is_to_be_approved_can_not_draw_lines_or_hide() -> None:
     fake = "x\nTool: harmless\nAllow this call? [y/N] "
-    asked = ApprovalRequest("a", "b", fake + HOSTILE, HOSTILE, f'{{"a": "{HOSTILE}",\n\n\n"b": 1}}')
-    shown = printed(approval_panel(asked))
+    approval = ApprovalRequest("a", "b", fake + HOSTILE, HOSTILE, f'{{"a": "{HOSTILE}",\n\n\n"b": 1}}')
+    shown = printed(approval_panel(approval))
     assert not any(sign in shown for sign in "\x1b\x07\u202e\r")
     assert "Tool: harmless" not in [line.strip("│ ") for line in shown.splitlines()]
     assert sum("Tool: " in line.strip("│ ")[:6] for line in shown.splitlines()) == 1
@@ -218,8 +218,8 @@ def test_what_is_to_be_approved_can_not_draw_lines_or_hide() -> None:
 
 
 def test_arguments_that_are_not_wholly_shown_are_said_to_be() -> None:
-    asked = ApprovalRequest("a", "b", "w", "t", json.dumps({"text": "x" * 1_000_000}))
-    shown = printed(approval_panel(asked))
+    approval = ApprovalRequest("a", "b", "w", "t", json.dumps({"text": "x" * 1_000_000}))
+    shown = printed(approval_panel(approval))
     assert len(shown) < 20_000
     assert "The arguments are longer than shown: there are 992012 more characters." in shown
 
@@ -236,9 +236,9 @@ def test_the_page_of_a_run_links_to_the_web_alone() -> None:
     view = LoopView()
     item = {"type": "mcp_call", "id": "i", "server_label": HOSTILE, "name": HOSTILE, "output": HOSTILE}
     cites = [Citation(each["url"], each["title"]) for each in CITED[:3]]
-    made = ToolCallRound(prompt=[], response="See.", tool_calls=[], items=[item], citations=cites)
+    tool_round = ToolCallRound(prompt=[], response="See.", tool_calls=[], items=[item], citations=cites)
     view.entry(LoopBegun("q"))
-    view.entry(RoundMade(made))
+    view.entry(RoundMade(tool_round))
     html = html_of(view)
     assert html.count("<a ") == 2
     assert html.count('rel="noopener noreferrer nofollow"') == 2

@@ -47,15 +47,15 @@ def checked(*arguments: str, env: dict[str, str] | None = None) -> Result:
 
 def places_in(output: str) -> dict[str, str]:
     """Key as it is written, behind the name of its table → place; of upstreams the last."""
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     table = ""
     for line in output.splitlines():
         if line.startswith("["):
             table = "" if line.startswith("[[") else f"{line.strip('[]')}."
         elif "  # " in line:
             pair, place = line.split("  # ")
-            found[table + pair.partition(" = ")[0]] = place
-    return found
+            places[table + pair.partition(" = ")[0]] = place
+    return places
 
 
 @pytest.fixture
@@ -290,10 +290,10 @@ def test_without_password(url: str, shown: str) -> None:
 
 def test_prices_with_tiers_are_printed_as_they_were_given(tmp_path: Path) -> None:
     tier = "{ input = 1.0, output = 3.0, above = 200000 }"
-    given = f'[prices."our-*"]\ninput = 0.5\noutput = 2.0\ntiers = [{tier}]\n'
-    (tmp_path / "bridge.toml").write_text(given)
+    content = f'[prices."our-*"]\ninput = 0.5\noutput = 2.0\ntiers = [{tier}]\n'
+    (tmp_path / "bridge.toml").write_text(content)
     done = checked("--all", str(tmp_path / "bridge.toml"))
     assert done.exit_code == 0, done.output
     assert f'"our-*".tiers = [{tier}]' in done.output
     printed = tomllib.loads(done.output)["prices"]
-    assert printed == tomllib.loads(given)["prices"]
+    assert printed == tomllib.loads(content)["prices"]

@@ -42,8 +42,8 @@ def filled(url: str) -> None:
 
 
 def test_upgrade_reports_the_revisions(url: str) -> None:
-    made = run("upgrade", "--create", "--store", url)
-    assert made.output == f"at revision {REVISION} (before: empty)\n"
+    result = run("upgrade", "--create", "--store", url)
+    assert result.output == f"at revision {REVISION} (before: empty)\n"
     assert run("upgrade", "--store", url).output == f"at revision {REVISION}\n"
 
 
@@ -162,8 +162,8 @@ def test_export_to_a_file_and_import_from_it(url: str, tmp_path: Path) -> None:
     filled(url)
     file = tmp_path / "all.jsonl"
     file.write_text("of yesterday")
-    kept = run("export", "--store", url, str(file))
-    assert (kept.exit_code, "--force replaces it" in kept.output) == (2, True)
+    result = run("export", "--store", url, str(file))
+    assert (result.exit_code, "--force replaces it" in result.output) == (2, True)
     assert file.read_text() == "of yesterday"
     done = run("export", "--force", "--store", url, str(file))
     assert done.output == f"2 responses, {file.stat().st_size} bytes written to {file}\n"
@@ -182,8 +182,8 @@ def test_conversations_are_exported_imported_and_swept(url: str, tmp_path: Path)
     async def fill() -> None:
         store = open_store(url)
         for name, expires_at in ("conv_old", 1.0), ("conv_new", None):
-            kept = StoredConversation(name, "k", 1.0, expires_at, b"{}")
-            await store.conversations.create(kept, [ListedItem("a", MessageParam("user", "Hi"))])
+            conversation = StoredConversation(name, "k", 1.0, expires_at, b"{}")
+            await store.conversations.create(conversation, [ListedItem("a", MessageParam("user", "Hi"))])
         await store.close()
 
     filled(url)

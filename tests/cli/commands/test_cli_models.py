@@ -79,13 +79,13 @@ def test_it_is_idempotent_and_names_what_changes(tmp_path: Path) -> None:
 
 
 def test_providers_go_in_their_order(tmp_path: Path) -> None:
-    given = dump({"m": KIMI | {"limit": {"context": 1}}}, "one") | dump(
+    dumped = dump({"m": KIMI | {"limit": {"context": 1}}}, "one") | dump(
         {"m": KIMI | {"limit": {"context": 2}}, "n": KIMI}, "two"
     )
-    sync(tmp_path, given, "--provider", "two", "--provider", "one")
-    found = read_models(tmp_path / "models.toml")
-    assert (found["m"].context_window, set(found)) == (2, {"m", "n"})
-    nobody = sync(tmp_path, given, "--provider", "tow")
+    sync(tmp_path, dumped, "--provider", "two", "--provider", "one")
+    models = read_models(tmp_path / "models.toml")
+    assert (models["m"].context_window, set(models)) == (2, {"m", "n"})
+    nobody = sync(tmp_path, dumped, "--provider", "tow")
     assert nobody.exit_code == 2
     assert "it has no provider 'tow' (did you mean 'two'?)" in nobody.output
 
@@ -113,9 +113,9 @@ ENTRIES: list[tuple[Any, FiledModel]] = [
 
 @pytest.mark.parametrize(("entry", "known"), ENTRIES)
 def test_wrong_types_say_nothing(entry: dict[str, Any], known: FiledModel) -> None:
-    given = {"tool_call": True, "reasoning": True, **entry}
-    found = catalog.dumped_models(json.dumps(dump({"m": given})).encode(), ["moonshotai"])
-    assert found == ({} if known == FiledModel() else {"m": known})
+    model = {"tool_call": True, "reasoning": True, **entry}
+    models = catalog.dumped_models(json.dumps(dump({"m": model})).encode(), ["moonshotai"])
+    assert models == ({} if known == FiledModel() else {"m": known})
 
 
 NAMES = [
@@ -200,8 +200,12 @@ def test_the_server_reads_the_file_at_its_start(tmp_path: Path, monkeypatch: pyt
     to_workers(settings)
     monkeypatch.chdir("/")
     known = build_router(of_worker(), Sealer()).catalog
-    found = known.capabilities("u", "vendor/kimi-k9")
-    assert (found.context_window, found.efforts, found.tools) == (300_000, KNOWN.efforts, False)
+    capabilities = known.capabilities("u", "vendor/kimi-k9")
+    assert (capabilities.context_window, capabilities.efforts, capabilities.tools) == (
+        300_000,
+        KNOWN.efforts,
+        False,
+    )
     assert known.capabilities("u", "openai/gpt-5").context_window == 7
     assert known.capabilities("u", "gpt-5").max_output_tokens == 128_000  # the table that ships fills in
     assert known.capabilities("u", "gpt-5.1").context_window == 400_000  # another model
@@ -306,15 +310,15 @@ COSTS: dict[str, tuple[Any, Price | None]] = {
 @pytest.mark.parametrize("case", COSTS)
 def test_prices_of_a_dump_are_taken_whole_or_not_at_all(case: str) -> None:
     cost, price = COSTS[case]
-    given = dump({"m": {"tool_call": True, "cost": cost}})
-    found = catalog.dumped_models(json.dumps(given).encode(), ["moonshotai"])
-    assert found == {"m": FiledModel(tools=True, price=price)}
+    dumped = dump({"m": {"tool_call": True, "cost": cost}})
+    models = catalog.dumped_models(json.dumps(dumped).encode(), ["moonshotai"])
+    assert models == {"m": FiledModel(tools=True, price=price)}
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999"])
 def test_numbers_that_are_none_price_nothing(tmp_path: Path, number: bytes) -> None:
-    given = json.dumps(dump({"m": {"tool_call": True, "cost": PRICED}})).encode().replace(b"1.25", number)
-    if sync(tmp_path, given).exit_code == 0:  # else it is no JSON
+    dumped = json.dumps(dump({"m": {"tool_call": True, "cost": PRICED}})).encode().replace(b"1.25", number)
+    if sync(tmp_path, dumped).exit_code == 0:  # else it is no JSON
         assert read_models(tmp_path / "models.toml") == {"m": FiledModel(tools=True)}
 
 
@@ -326,9 +330,9 @@ def test_prices_are_written_read_and_named_when_they_change(tmp_path: Path) -> N
         "+ m: tools True, price { input = 1.25, cached_input = 0.125, output = 10.0, "
         "tiers = [{ input = 2.5, output = 15.0, above = 272000 }] }",
     ]
-    found = read_models(tmp_path / "models.toml")
-    assert found["m"].price == COSTS["tiers"][1]
-    assert found["i"] == FiledModel(price=Price(input=5.0, output=40.0))
+    models = read_models(tmp_path / "models.toml")
+    assert models["m"].price == COSTS["tiers"][1]
+    assert models["i"] == FiledModel(price=Price(input=5.0, output=40.0))
     dearer = sync(tmp_path, dump({"m": {"tool_call": True, "cost": PRICED | {"input": 2}}}))
     assert dearer.output.startswith("~ m: price { input = 1.25, cached_input")
     assert "→ { input = 2.0, cached_input = 0.125, output = 10.0 }" in dearer.output

@@ -140,8 +140,8 @@ def test_a_server_answers_from_a_recording_and_records(recording: Path, tmp_path
     server = InProcess(load_settings(None, **fields, store="memory://", record=str(again)))
     demo = InProcess(load_settings(None, store="memory://", record=str(again)))
     try:
-        asked = {"model": "m", "input": "Hi"}
-        answers = [server.call("POST", "/v1/responses", asked) for _ in range(2)]
+        body = {"model": "m", "input": "Hi"}
+        answers = [server.call("POST", "/v1/responses", body) for _ in range(2)]
         assert [each.json["output"][0]["content"][0]["text"] for each in answers] == ["Hello there"] * 2
         unknown = server.call("POST", "/v1/responses", {"model": "m", "input": "What?"})
         assert (unknown.status, unknown.error["code"]) == (404, "not_recorded")
@@ -152,8 +152,8 @@ def test_a_server_answers_from_a_recording_and_records(recording: Path, tmp_path
     finally:
         server.close()
         demo.close()
-    (made,) = again.iterdir()
-    assert run("replay", made, "--to", "snapshot").exit_code == 0
+    (recorded,) = again.iterdir()
+    assert run("replay", recorded, "--to", "snapshot").exit_code == 0
 
 
 def test_the_file_is_found_from_where_it_is_named(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,8 +184,8 @@ def test_the_page_on_recordings_is_true(
     for heading in ("Making one", "Playing one"):
         for command in commands("docs/recording.md", heading):
             _, name, *rest = shlex.split(command)
-            given = [upstream.url if each in ("ollama", "https://api.example/v1") else each for each in rest]
-            fast = ["1000" if each == "real" else each for each in given]
+            words = [upstream.url if each in ("ollama", "https://api.example/v1") else each for each in rest]
+            fast = ["1000" if each == "real" else each for each in words]
             done = run(*(["config", "check"] if name == "serve" else [name]), *fast)
             assert (command, done.exit_code) == (command, 0), done.stderr
     ((_, config),) = blocks("docs/recording.md", "toml")

@@ -98,8 +98,8 @@ def test_flags_that_can_not_be_used_are_named(tmp_path: Path) -> None:
 def test_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
-        said = refused("--port", port)
-    assert f"can't listen on 127.0.0.1:{port}: Address already in use; --port takes another one" in said
+        output = refused("--port", port)
+    assert f"can't listen on 127.0.0.1:{port}: Address already in use; --port takes another one" in output
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ def test_a_whole_response_is_judged(indent: Any) -> None:
     assert rules(run(stdin=json.dumps(whole(), indent=indent).encode())) == []
     broken = whole(usage={**USAGE, "total_tokens": 9}, completed_at=None)
     result = run("--json", stdin=json.dumps(broken, indent=indent).encode())
-    found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [(each["rule"], each["event_type"], each["path"]) for each in found] == [
+    violations = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(each["rule"], each["event_type"], each["path"]) for each in violations] == [
         ("response.completed_at", "response", "$.completed_at"),
         ("usage.sum", "response", "$.usage.total_tokens"),
     ]
@@ -142,8 +142,8 @@ WHOLE: list[tuple[str, Callable[[], Event], str]] = [
 @pytest.mark.parametrize(("rule", "response", "path"), WHOLE, ids=[row[0] for row in WHOLE])
 def test_a_whole_response_that_breaks_a_rule(rule: str, response: Callable[[], Event], path: str) -> None:
     result = run("--json", stdin=json_lines(response()))
-    found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert {(each["rule"], each["path"], each["event_index"]) for each in found} == {(rule, path, 0)}
+    violations = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {(each["rule"], each["path"], each["event_index"]) for each in violations} == {(rule, path, 0)}
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,12 @@ def test_turns_of_a_websocket() -> None:
 )
 def test_an_error_of_a_websocket_has_a_status_a_code_and_a_message(changes: Event, path: str) -> None:
     result = run("--json", stdin=json_lines({**REFUSED, **changes}))
-    found = json.loads(result.stdout)
-    assert (found["rule"], found["path"], found["event_type"]) == ("websocket.error_envelope", path, "error")
+    violation = json.loads(result.stdout)
+    assert (violation["rule"], violation["path"], violation["event_type"]) == (
+        "websocket.error_envelope",
+        path,
+        "error",
+    )
 
 
 def test_an_error_in_frames_is_a_stream_s() -> None:
@@ -332,11 +336,11 @@ def test_several_files_are_judged_and_the_worst_counts(captures: Path) -> None:
     assert files == {"two words.sse": len(single), "packed.gz": len(single) // 2}
     assert run("clean.sse", "packed.gz", "missing", stdin=b"").exit_code == 2
     assert run("missing", "clean.sse", stdin=b"").stderr == "missing: No such file or directory\n"
-    found = [
+    violations = [
         json.loads(line) for line in run("clean.sse", "packed.gz", "--json", stdin=b"").stdout.splitlines()
     ]
-    assert {line["file"] for line in found} == {"packed.gz"}
-    assert {line["rule"] for line in found} == set(single)
+    assert {line["file"] for line in violations} == {"packed.gz"}
+    assert {line["rule"] for line in violations} == set(single)
 
 
 def test_violations_are_grouped_by_rule(captures: Path) -> None:
@@ -352,8 +356,10 @@ def test_violations_are_grouped_by_rule(captures: Path) -> None:
 
 
 def test_reports_for_machines(captures: Path) -> None:
-    told = run("clean.sse", "two words.sse", "missing", "--junit", "j.xml", "--sarif", "s.sarif", stdin=b"")
-    assert told.exit_code == 2
+    completed = run(
+        "clean.sse", "two words.sse", "missing", "--junit", "j.xml", "--sarif", "s.sarif", stdin=b""
+    )
+    assert completed.exit_code == 2
     suite = ElementTree.parse("j.xml").getroot()[0]
     assert {name: suite.attrib[name] for name in ("tests", "failures", "errors")} == {
         "tests": "3",
@@ -402,6 +408,6 @@ def test_a_recording_s_answers_of_the_responses_api_are_judged(tmp_path: Path, d
 
 def test_an_object_that_is_not_an_event_is_called_that() -> None:
     """It is not the end of the stream."""
-    found = run(stdin=CLEAN.replace(b"data: [DONE]", b'data: {"error":{"message":"no"}}'))
-    assert "(no type $.type): required and missing" in found.stdout
-    assert "end of stream $." not in found.stdout
+    result = run(stdin=CLEAN.replace(b"data: [DONE]", b'data: {"error":{"message":"no"}}'))
+    assert "(no type $.type): required and missing" in result.stdout
+    assert "end of stream $." not in result.stdout

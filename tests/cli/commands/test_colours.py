@@ -136,9 +136,9 @@ def test_so_has_the_log_of_a_server(name: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("name", [name for name, (_, is_terminal, _) in CASES.items() if is_terminal])
 def test_a_real_terminal(name: str) -> None:
     variables, _, expected = CASES[name]
-    kept = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+    environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
     ours, theirs = pty.openpty()
-    process = Forked[bytes](["demo"], stdout=theirs, env=kept | variables, cwd=REPOSITORY)
+    process = Forked[bytes](["demo"], stdout=theirs, env=environment | variables, cwd=REPOSITORY)
     os.close(theirs)
     shown = b""
     with suppress(OSError):  # Linux reports the end of a terminal so

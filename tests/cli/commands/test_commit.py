@@ -115,7 +115,7 @@ def test_the_command_says_the_commit_of_this_checkout(tmp_path: Path) -> None:
         "subprocess.Popen = None  # and no program is started\n"
         "main(['--version'])\n"
     )
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert said.stdout.endswith(f" ({head.stdout[:12]})\n")
+    assert result.stdout.endswith(f" ({head.stdout[:12]})\n")

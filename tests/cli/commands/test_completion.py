@@ -53,10 +53,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def shell_of(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         pytest.skip(f"{name} is not installed: apt-get install {name}")
-    return found
+    return path
 
 
 class Terminal:

@@ -75,7 +75,7 @@ def test_every_field_says_what_it_is() -> None:
     for kind in FORMATS:
         schema = schema_of(kind)
         assert list(without(schema, kind)) == []
-        assert [found for each in schema.get("definitions", {}).values() for found in without(each, "")] == []
+        assert [path for each in schema.get("definitions", {}).values() for path in without(each, "")] == []
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -206,11 +206,11 @@ def test_the_schema_and_the_server_agree(number: int, monkeypatch: pytest.Monkey
         if name in LATER:
             continue
         fields = wrap({**needed, name: value})
-        expected, found = accepts(fields), validator("config").is_valid(fields)
+        expected, is_valid = accepts(fields), validator("config").is_valid(fields)
         # what only the server knows, and numbers that no schema tells from others
         unseen = "${" in str(value) or (isinstance(value, float) and (math.isnan(value) or value == 2))
-        assert found or not expected, f"the server takes {name} = {value!r}: {wrong(fields)}"
-        assert expected or unseen or not found, f"the server refuses {name} = {value!r}"
+        assert is_valid or not expected, f"the server takes {name} = {value!r}: {wrong(fields)}"
+        assert expected or unseen or not is_valid, f"the server refuses {name} = {value!r}"
 
 
 @pytest.mark.parametrize("field", ["store", "event_log"])

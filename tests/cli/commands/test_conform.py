@@ -89,22 +89,22 @@ def liar() -> Iterator[str]:
 
 def test_our_server_fails_nothing(demo: str) -> None:
     result = conform(demo, "--model", "demo", "--json")
-    found = verdicts(result)
-    assert [each for each in found.values() if each["outcome"] == "failed"] == []
+    outcomes = verdicts(result)
+    assert [each for each in outcomes.values() if each["outcome"] == "failed"] == []
     assert result.exit_code == 0
-    assert list(found) == list(SCENARIOS)
+    assert list(outcomes) == list(SCENARIOS)
     for area in ("transport", "schema", "order", "tools", "turns", "errors", "websocket", "compaction"):
-        assert {each["outcome"] for each in found.values() if each["id"].startswith(area)} == {"passed"}
+        assert {each["outcome"] for each in outcomes.values() if each["id"].startswith(area)} == {"passed"}
 
 
 def test_a_server_that_lies_fails(liar: str) -> None:
     result = conform(liar, "--json", "--timeout", "5")
-    found = verdicts(result)
+    outcomes = verdicts(result)
     assert result.exit_code == 1
-    assert found["transport.whole"]["outcome"] == "failed"
-    assert "schema" in found["transport.whole"]["message"]
-    assert found["errors.malformed-json"]["outcome"] == "failed"
-    assert found["websocket.turns"]["outcome"] == "skipped"
+    assert outcomes["transport.whole"]["outcome"] == "failed"
+    assert "schema" in outcomes["transport.whole"]["message"]
+    assert outcomes["errors.malformed-json"]["outcome"] == "failed"
+    assert outcomes["websocket.turns"]["outcome"] == "skipped"
 
 
 def test_one_fault_is_written_out_once_and_listed_with_all_that_fail_of_it(demo: str) -> None:
@@ -183,8 +183,8 @@ def test_badge(demo: str, liar: str, tmp_path: Path, lies: bool) -> None:
     badge = json.loads(path.read_text())
     assert (badge["schemaVersion"], badge["label"]) == (1, "OpenResponses core")
     assert badge["color"] == ("red" if lies else "brightgreen")
-    passed, _, asked = badge["message"].split()[:3]
-    assert (int(passed) < int(asked)) is lies
+    passed, _, total = badge["message"].split()[:3]
+    assert (int(passed) < int(total)) is lies
     assert metadata.version("openresponses-bridge") in badge["message"]
 
 
@@ -194,9 +194,9 @@ def test_nothing_is_left_on_the_server(tmp_path: Path) -> None:
     with serving(Settings(store=store)) as base:
         assert conform(base, "--model", "demo").exit_code == 0
         time.sleep(0.3)  # what was cut off and deleted has had time to come back
-    kept = CliRunner().invoke(main, ["db", "export", "--store", store], catch_exceptions=False)
-    assert kept.exit_code == 0
-    assert kept.stdout == ""
+    export = CliRunner().invoke(main, ["db", "export", "--store", store], catch_exceptions=False)
+    assert export.exit_code == 0
+    assert export.stdout == ""
 
 
 def test_what_can_t_be_deleted_is_named(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,9 +223,9 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> 
     with serving(Settings(allowed_hosts=["bridge.example"])) as base:
         proxy.hosts = {"bridge.example:80": urlsplit(base).port or 0}
         asyncio.run(play())
-    asked = [head.partition(" HTTP/1.1")[0] for head in proxy.passed]
+    requests = [head.partition(" HTTP/1.1")[0] for head in proxy.passed]
     listing = "GET http://bridge.example:80/v1/models"
-    assert asked == [listing, "CONNECT bridge.example:80", listing, f"{listing}?client_version=1"]
+    assert requests == [listing, "CONNECT bridge.example:80", listing, f"{listing}?client_version=1"]
 
 
 def test_a_certificate_that_is_not_trusted_is_not_accepted(
@@ -243,9 +243,9 @@ def test_a_certificate_that_is_not_trusted_is_not_accepted(
                 return (await player.play(SCENARIOS["websocket.turns"], target)).message
 
     assert asyncio.run(play()).startswith("the connection failed: its certificate is not accepted")
-    said = [record.getMessage() for record in caplog.records]
+    messages = [record.getMessage() for record in caplog.records]
     # of the test's own server, in asyncio's debug mode
-    assert [each for each in said if "for incoming connection" not in each] == []
+    assert [each for each in messages if "for incoming connection" not in each] == []
 
 
 async def _nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -56,11 +56,13 @@ def streams(base: str) -> dict[str, bytes]:
 def reports(streams: dict[str, bytes], faults: Collection[str] = ()) -> str:
     lines = []
     for id, data in streams.items():
-        said = decoded(data, faults)
-        calls = [{name: item.get(name) for name in ("call_id", "name")} for item in said["calls"]]
-        for each, item in zip(calls, said["calls"], strict=True):
+        report = decoded(data, faults)
+        calls = [{name: item.get(name) for name in ("call_id", "name")} for item in report["calls"]]
+        for each, item in zip(calls, report["calls"], strict=True):
             each["arguments"] = item.get("arguments", item.get("input"))
-        lines.append(json.dumps({"id": id, "status": said["status"], "text": said["text"], "calls": calls}))
+        lines.append(
+            json.dumps({"id": id, "status": report["status"], "text": report["text"], "calls": calls})
+        )
     return "\n".join(lines)
 
 
@@ -79,9 +81,9 @@ NAMED = {
 @pytest.mark.parametrize("faults", [*([each] for each in NAMED), list(NAMED)], ids=" and ".join)
 def test_each_fault_of_a_strangers_decoder_is_named(streams: dict[str, bytes], faults: list[str]) -> None:
     done = run("check", "--json", stdin=reports(streams, faults))
-    found = [json.loads(line) for line in done.output.splitlines()]
+    mismatches = [json.loads(line) for line in done.output.splitlines()]
     assert done.exit_code == 1
-    assert {each["asks"] for each in found} == {NAMED[fault] for fault in faults}
+    assert {each["asks"] for each in mismatches} == {NAMED[fault] for fault in faults}
 
 
 # ── check ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -96,13 +98,13 @@ def test_a_report_may_be_a_response_and_may_say_little(tmp_path: Path) -> None:
     line = json.dumps({"id": each.id, "calls": [wrong, wrong, other]})
     done = run("check", *flags, "--junit", str(tmp_path / "report.xml"), stdin=line)
     assert done.exit_code == 1
-    for said in (
+    for message in (
         "the name of call_a is 'get_time' instead of 'get_weather'",
         "the call 'call_a' is reported twice",
         "there is no whole call 'call_c'",
         "the call call_b is missing",
     ):
-        assert said in done.output
+        assert message in done.output
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]
     assert int(suite.attrib["tests"]) == len([id for id in IDS if id.startswith(each.id)])
     assert int(suite.attrib["failures"]) == int(suite.attrib["tests"])

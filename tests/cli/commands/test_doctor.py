@@ -38,11 +38,11 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     def run(*words: str) -> dict[str, tuple[str, str]]:
         port = () if "--port" in words else ("--port", "0")
         done = CliRunner().invoke(main, ["doctor", "--json", "--store", "memory://", *port, *words])
-        said: dict[str, Any] = json.loads(done.output)
-        assert done.exit_code == (0 if said["ready"] else 1)
-        found = {each["check"]: (each["state"], each["message"]) for each in said["checks"]}
-        assert said["ready"] == all(state != "missing" for state, _ in found.values())
-        return found
+        report: dict[str, Any] = json.loads(done.output)
+        assert done.exit_code == (0 if report["ready"] else 1)
+        results = {each["check"]: (each["state"], each["message"]) for each in report["checks"]}
+        assert report["ready"] == all(state != "missing" for state, _ in results.values())
+        return results
 
     return run
 
@@ -58,12 +58,12 @@ def test_an_upstream_that_answers_is_enough(
 ) -> None:
     monkeypatch.setenv("A_KEY", "secret-0123")
     upstream.models = ["qwen3"]
-    found = doctor("--upstream", upstream.url, "--model", "qwen3", "--api-key-env", "A_KEY")
+    results = doctor("--upstream", upstream.url, "--model", "qwen3", "--api-key-env", "A_KEY")
     upstream.models = None
-    assert {state for state, _ in found.values()} == {"ok", "note"}
-    assert found["key for upstream"] == ("ok", "A_KEY is set")
-    assert "1 model: qwen3" in found["upstream"][1]
-    assert "secret-0123" not in str(found)
+    assert {state for state, _ in results.values()} == {"ok", "note"}
+    assert results["key for upstream"] == ("ok", "A_KEY is set")
+    assert "1 model: qwen3" in results["upstream"][1]
+    assert "secret-0123" not in str(results)
 
 
 def test_each_of_several_keys_is_tried(
@@ -76,16 +76,16 @@ def test_each_of_several_keys_is_tried(
         f'[[upstreams]]\nname = "east"\nurl = "{upstream.url}"\napi_keys = ["${{ONE}}", "${{TWO}}"]'
     )
     upstream.models = ["qwen3"]
-    found = doctor("--config", str(config))
+    results = doctor("--config", str(config))
     upstream.models = None
     upstream.pages["/v1/models"] = refusal(401, message="bad key sk-first-0123456789-aaaa")
     refused = doctor("--config", str(config))
     del upstream.pages["/v1/models"]
-    assert found["key for upstream east"] == ("ok", "2 are in the config")
-    assert found["key 1 for upstream east"] == ("ok", "the key, which ends in aaaa, is accepted")
-    assert found["key 2 for upstream east"] == ("ok", "the key is accepted")
+    assert results["key for upstream east"] == ("ok", "2 are in the config")
+    assert results["key 1 for upstream east"] == ("ok", "the key, which ends in aaaa, is accepted")
+    assert results["key 2 for upstream east"] == ("ok", "the key is accepted")
     assert refused["key 1 for upstream east"][0] == refused["key 2 for upstream east"][0] == "missing"
-    assert "sk-first-0123456789" not in str([found, refused])
+    assert "sk-first-0123456789" not in str([results, refused])
 
 
 def test_what_a_running_server_leaves_out_is_said(doctor: Doctor, upstream: ScriptedUpstream) -> None:
@@ -100,11 +100,11 @@ def test_what_a_running_server_leaves_out_is_said(doctor: Doctor, upstream: Scri
 
 def test_a_model_that_is_not_there_is_missing(doctor: Doctor, upstream: ScriptedUpstream) -> None:
     upstream.models = ["qwen3"]
-    found = doctor("--upstream", upstream.url, "--model", "qwen4")
+    results = doctor("--upstream", upstream.url, "--model", "qwen4")
     upstream.models = []
     empty = doctor("--upstream", upstream.url)
     upstream.models = None
-    state, message = found["upstream"]
+    state, message = results["upstream"]
     assert state == "missing"
     assert "not among them: 'qwen4' (did you mean 'qwen3'?)" in message
     assert empty["upstream"][0] == "missing"
@@ -131,10 +131,10 @@ def test_a_key_that_is_not_set_is_missing(doctor: Doctor, monkeypatch: pytest.Mo
 def test_its_own_server_is_no_upstream(doctor: Doctor) -> None:
     with serving(Settings(store="memory://")) as base:
         port = base.rpartition(":")[2]
-        found = doctor("--port", port, "--upstream", base)
-    assert found["port"][0] == "note"
-    assert found["upstream"][0] == "missing"
-    assert "is this server itself" in found["upstream"][1]
+        results = doctor("--port", port, "--upstream", base)
+    assert results["port"][0] == "note"
+    assert results["upstream"][0] == "missing"
+    assert "is this server itself" in results["upstream"][1]
 
 
 def test_a_port_that_is_taken_is_said(doctor: Doctor) -> None:
@@ -164,8 +164,8 @@ def test_an_address_that_is_not_of_this_machine_is_missing(
 
 def test_a_store_that_takes_nothing_is_missing(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    found = doctor("--store", f"sqlite:///{tmp_path}/file/s.sqlite3")
-    assert found["store"][0] == "missing"
+    results = doctor("--store", f"sqlite:///{tmp_path}/file/s.sqlite3")
+    assert results["store"][0] == "missing"
     assert doctor("--event-log", "redis://:pass-word@127.0.0.1:9/0")["event log"][0] == "missing"
 
 
@@ -205,14 +205,14 @@ def test_a_data_folder_that_takes_nothing_is_missing(doctor: Doctor, tmp_path: P
 
 
 def test_agents_are_needed_when_they_are_named(doctor: Doctor) -> None:
-    found = doctor()
-    assert found["agent codex"] == (
+    results = doctor()
+    assert results["agent codex"] == (
         "note",
         "codex was not found; to install Codex CLI: npm install -g @openai/codex",
     )
-    found = doctor("claude")
-    assert found["agent codex"][0] == "note"
-    assert found["agent claude"][0] == "missing"
+    results = doctor("claude")
+    assert results["agent codex"][0] == "note"
+    assert results["agent claude"][0] == "missing"
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_an_agents_version_is_known(
     doctor: Doctor, tmp_path: Path, said: str, state: str, message: str
 ) -> None:
     install(tmp_path, "codex", f"#!/bin/sh\necho '{said}'\n")
-    found = doctor("codex")["agent codex"]
-    assert found[0] == state
-    assert message in found[1]
+    check = doctor("codex")["agent codex"]
+    assert check[0] == state
+    assert message in check[1]
 
 
 def test_an_agent_without_node_says_what_it_lacks(doctor: Doctor, tmp_path: Path) -> None:
@@ -393,15 +393,15 @@ def test_an_engine_is_known_by_its_answers(name: str, doctor: Doctor, upstream: 
         **pages,
         **({"/v1/chat/completions": engine.chat} if engine.chat else {}),
     }
-    found = doctor("--upstream", upstream.url, "--model", "m")
+    results = doctor("--upstream", upstream.url, "--model", "m")
     upstream.pages = {}
-    state, message = found["engine of upstream"]
+    state, message = results["engine of upstream"]
     assert state == "note"
     assert message.startswith(engine.described)
     for each in (*engine.advice, f"--upstream {profile}"):
         assert each in message.replace("its model takes", "it takes")
     assert message.count("; ") == len(engine.advice)
-    assert found["upstream"][0] == "ok"
+    assert results["upstream"][0] == "ok"
 
 
 def test_an_engine_under_its_own_profile_lacks_nothing(
@@ -414,10 +414,10 @@ def test_an_engine_under_its_own_profile_lacks_nothing(
     }
     config = tmp_path / "bridge.toml"
     config.write_text(f'[[upstreams]]\nprofile = "llamacpp"\nurl = "{upstream.url}"\n')
-    found = doctor("--config", str(config))
+    results = doctor("--config", str(config))
     upstream.pages = {}
     described = "llama.cpp b7000-abc, 65,536 tokens a conversation"
-    assert found["engine of upstream llamacpp"] == ("ok", described)
+    assert results["engine of upstream llamacpp"] == ("ok", described)
 
 
 @pytest.mark.parametrize(
@@ -461,6 +461,6 @@ def test_an_engine_that_lies_is_not_believed(
 
 def test_an_upstream_that_is_no_engine_is_not_called_one(doctor: Doctor, upstream: ScriptedUpstream) -> None:
     upstream.models = ["m"]
-    found = doctor("--upstream", upstream.url)
+    results = doctor("--upstream", upstream.url)
     upstream.models = None
-    assert "engine of upstream" not in found
+    assert "engine of upstream" not in results

@@ -46,44 +46,44 @@ def test_a_stream_is_the_tree_of_its_items() -> None:
 def test_json_has_items_events_and_violations() -> None:
     sent = inspect("--json", stdin=BROKEN)
     assert sent.exit_code == 1
-    (found,) = objects(sent)
+    (summary,) = objects(sent)
     validator = StreamValidator()
     for payload in read_capture(BROKEN.splitlines(keepends=True)):
         validator.feed(payload.data)
     validator.close()
-    assert [each["rule"] for each in found["violations"]] == [each.rule for each in validator.violations]
-    assert found["events"] == len(TEXT) - 1
-    assert sum(item["events"] for item in found["items"]) < found["events"]
+    assert [each["rule"] for each in summary["violations"]] == [each.rule for each in validator.violations]
+    assert summary["events"] == len(TEXT) - 1
+    assert sum(item["events"] for item in summary["items"]) < summary["events"]
 
 
 @pytest.mark.parametrize("dialect", ["chat_completions", "anthropic_messages", "codex", "copilot", "vscode"])
 def test_other_dialects_are_found_and_translated(dialect: str) -> None:
     capture = b"".join(frame + b"\n" for frame in frames(dialect, SCRIPTS["text_then_tool"]))
-    (found,) = objects(inspect("--json", stdin=capture))
-    assert [item["type"] for item in found["items"]] == ["message", "function_call"]
-    assert found["violations"] == []
+    (summary,) = objects(inspect("--json", stdin=capture))
+    assert [item["type"] for item in summary["items"]] == ["message", "function_call"]
+    assert summary["violations"] == []
 
 
 def test_repairs_stand_at_their_events() -> None:
     call = {"index": 0, "id": 7, "function": {"name": "f", "arguments": {}}}  # neither is text
     capture = b"".join([chunk(content="Hi"), chunk(tool_calls=[call]), chunk("tool_calls"), DONE])
-    (found,) = objects(inspect("--json", stdin=capture))
-    assert found["diagnostics"]
-    assert all(0 < case["event"] < found["events"] for case in found["diagnostics"])
-    assert f"! event {found['diagnostics'][0]['event']}: " in inspect(stdin=capture).stdout
+    (summary,) = objects(inspect("--json", stdin=capture))
+    assert summary["diagnostics"]
+    assert all(0 < case["event"] < summary["events"] for case in summary["diagnostics"])
+    assert f"! event {summary['diagnostics'][0]['event']}: " in inspect(stdin=capture).stdout
 
 
 def test_several_responses_are_a_tree_each() -> None:
-    found = objects(inspect("--json", stdin=STREAM + BROKEN + STREAM))
-    assert [bool(each["violations"]) for each in found] == [False, True, False]
-    assert [each["status"] for each in found] == ["completed"] * 3
+    summaries = objects(inspect("--json", stdin=STREAM + BROKEN + STREAM))
+    assert [bool(each["violations"]) for each in summaries] == [False, True, False]
+    assert [each["status"] for each in summaries] == ["completed"] * 3
 
 
 def test_a_whole_response_is_one_too() -> None:
     from openresponses_bridge.protocol.codec import encode
 
-    (found,) = objects(inspect("--json", stdin=encode(played(SCRIPTS["text"]).machine.snapshot)))
-    assert (found["status"], found["events"], len(found["items"])) == ("completed", 0, 1)
+    (summary,) = objects(inspect("--json", stdin=encode(played(SCRIPTS["text"]).machine.snapshot)))
+    assert (summary["status"], summary["events"], len(summary["items"])) == ("completed", 0, 1)
 
 
 def test_what_came_before_the_unreadable_is_shown() -> None:
@@ -124,26 +124,26 @@ def test_nothing_coloured_leaves_a_pipe() -> None:
 
 
 def test_a_response_is_watched_while_a_server_makes_it(demo: str) -> None:
-    (found,) = objects(inspect(demo, "--ask", "Write 40 words", "--json"))
-    assert found["model"] == "demo"
-    assert found["usage"]["output_tokens"] == 40
-    assert found["seconds"] >= found["first_output_seconds"] >= 0
-    assert found["violations"] == []
+    (summary,) = objects(inspect(demo, "--ask", "Write 40 words", "--json"))
+    assert summary["model"] == "demo"
+    assert summary["usage"]["output_tokens"] == 40
+    assert summary["seconds"] >= summary["first_output_seconds"] >= 0
+    assert summary["violations"] == []
 
 
 @pytest.mark.parametrize("named", ["{base}/v1/responses/{id}", "{id}"])
 def test_a_stored_response_is_watched_again(demo: str, named: str) -> None:
-    made = respond(demo, model="demo", input="Hi").json
-    what = named.format(base=demo, id=made["id"])
-    (found,) = objects(inspect(what, "--server", demo, "--json"))
-    assert (found["id"], found["status"]) == (made["id"], "completed")
+    response = respond(demo, model="demo", input="Hi").json
+    what = named.format(base=demo, id=response["id"])
+    (summary,) = objects(inspect(what, "--server", demo, "--json"))
+    assert (summary["id"], summary["status"]) == (response["id"], "completed")
 
 
 def test_a_request_of_ones_own(demo: str, tmp_path: Path) -> None:
     body = tmp_path / "body.json"
     body.write_text('{"model":"demo","input":"Hi","stream":false}')
-    (found,) = objects(inspect(demo, "--request", str(body), "--json"))
-    assert (found["events"], found["status"]) == (0, "completed")
+    (summary,) = objects(inspect(demo, "--request", str(body), "--json"))
+    assert (summary["events"], summary["status"]) == (0, "completed")
 
 
 def test_a_key_goes_to_the_server_and_into_no_error(
@@ -180,9 +180,9 @@ def test_a_recording_has_the_times_at_which_it_came(demo: str, tmp_path: Path) -
     path = tmp_path / "r.jsonl"
     recorded = CliRunner().invoke(main, ["record", "Write 20 words", "-o", str(path)])
     assert recorded.exit_code == 0, recorded.output
-    (found,) = objects(inspect(str(path), "--json"))
-    assert found["status"] == "completed"
-    assert found["seconds"] >= 0
+    (summary,) = objects(inspect(str(path), "--json"))
+    assert summary["status"] == "completed"
+    assert summary["seconds"] >= 0
 
 
 def test_the_live_view_stays_within_the_terminal_and_leaves_it_as_it_was() -> None:

@@ -33,9 +33,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("heading", ["Looking at a stream", "Stored responses", "Talking with a model"])
 def test_its_commands_run(folder: Path, demo: str, heading: str) -> None:
-    made = respond(demo, model="demo", input="Write 3 words").json
+    response = respond(demo, model="demo", input="Write 3 words").json
     for command in commands(PAGE, heading):
-        command = command.replace("$ID", made["id"])
+        command = command.replace("$ID", response["id"])
         program, *words = shlex.split(command.partition(" < ")[0].replace(ADDRESS, demo))
         assert program == "openresponses-bridge"
         stdin = (folder / "capture.sse").read_bytes() if " < capture.sse" in command else None
@@ -75,9 +75,9 @@ def test_the_pictures_show_commands_that_there_are() -> None:
         assert "<script" not in text
         assert f"images/{path.name})" in (REPOSITORY / page).read_text(encoding="utf-8")
     shown = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", pictures[0].read_text(encoding="utf-8")))
-    said = CliRunner(env={"COLUMNS": "100"}).invoke(main, ["demo"]).stdout
-    assert said.splitlines()[-1].split()[-1] in shown  # as it is now
-    assert "22 events" in said
+    output = CliRunner(env={"COLUMNS": "100"}).invoke(main, ["demo"]).stdout
+    assert output.splitlines()[-1].split()[-1] in shown  # as it is now
+    assert "22 events" in output
     assert "22&#160;events" in shown
 
 

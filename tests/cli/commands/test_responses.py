@@ -29,8 +29,8 @@ def keyed() -> Iterator[str]:
     """A server with two keys: `mine` has made three responses, `other` one."""
     with serving(Settings(api_keys=[hashed("mine"), hashed("other")])) as base:
         for key, text in (("mine", "first"), ("mine", EVIL), ("other", "secret"), ("mine", "third")):
-            made = respond(base, {"authorization": f"Bearer {key}"}, model="demo", input=text)
-            assert made.status == 200
+            response = respond(base, {"authorization": f"Bearer {key}"}, model="demo", input=text)
+            assert response.status == 200
         yield base
 
 

@@ -76,9 +76,15 @@ def test_json_of_a_capture_moves_no_cursor(capture: bytes) -> None:
 
 def test_stored_responses_move_no_cursor() -> None:
     with serving(Settings(api_keys=[hashed("mine")])) as base:
-        made = respond(base, {"authorization": "Bearer mine"}, model="demo", input=EVIL).json["id"]
+        response_id = respond(base, {"authorization": "Bearer mine"}, model="demo", input=EVIL).json["id"]
         server = ["--server", base, "--api-key-env", "MINE"]
-        for words in (["list"], ["list", "--json"], ["show", made], ["show", made, "--json"], ["export"]):
+        for words in (
+            ["list"],
+            ["list", "--json"],
+            ["show", response_id],
+            ["show", response_id, "--json"],
+            ["export"],
+        ):
             shown = printed(["responses", *words, *server], to_terminal=True)
             assert "words" in shown
             assert is_safe(shown, OUR_OWN)

@@ -43,24 +43,24 @@ def test_an_emoji_keeps_the_selector_that_makes_it_one() -> None:
 
 @given(anything)
 def test_json_for_a_terminal_is_the_same_json(text: str) -> None:
-    made = shown_json(encode({"a": text}).decode())
-    assert is_safe(made)
-    assert json.loads(made) == json.loads(encode({"a": text}))
+    escaped = shown_json(encode({"a": text}).decode())
+    assert is_safe(escaped)
+    assert json.loads(escaped) == json.loads(encode({"a": text}))
 
 
 @pytest.mark.parametrize("text", ATTACKS)
 def test_what_a_terminal_would_obey_is_escaped(text: str) -> None:
     assert not is_safe(text, "")
-    for made in (shown(text), on_one_line(text, 40), cut(text, 3, 40), latest(text, 3, 40)):
-        assert is_safe(made)
-        assert "\\" in made
+    for result in (shown(text), on_one_line(text, 40), cut(text, 3, 40), latest(text, 3, 40)):
+        assert is_safe(result)
+        assert "\\" in result
 
 
 @given(anything, st.integers(1, 5), st.integers(1, 20))
 def test_no_text_gets_through_or_grows_beyond_its_field(text: str, lines: int, columns: int) -> None:
-    for made in (cut(text, lines, columns), latest(text, lines, columns)):
-        assert is_safe(made)
-        assert made.count("\n") <= lines
+    for result in (cut(text, lines, columns), latest(text, lines, columns)):
+        assert is_safe(result)
+        assert result.count("\n") <= lines
     assert is_safe(on_one_line(text, columns), "")
     assert len(on_one_line(text, columns)) <= columns + 1
 

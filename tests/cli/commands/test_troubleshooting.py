@@ -41,16 +41,18 @@ def test_what_is_said_at_the_start_is_said(tmp_path: Path) -> None:
         cell for first, _ in rows("The server does not start") for cell in re.findall("`([^`]+)`", first)
     ]
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        given = {
+        cases = {
             "'…' is not a setting": ["--config", str(tmp_path / "bridge.toml")],
             "without API keys only a loopback address can be bound": ["--host", "0.0.0.0"],
             "can't listen on …: Address already in use": ["--port", str(taken.getsockname()[1])],
         }
-        for said, flags in given.items():
-            assert said in shown
+        for message, flags in cases.items():
+            assert message in shown
             done = CliRunner().invoke(main, ["serve", "--store", "memory://", *flags])
             assert done.exit_code == 2
-            assert re.search(re.escape(said).replace("…", ".+"), " ".join(done.output.split())), done.output
+            assert re.search(re.escape(message).replace("…", ".+"), " ".join(done.output.split())), (
+                done.output
+            )
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -64,9 +66,9 @@ def test_every_code_is_one_that_clients_get_and_stands_in_order() -> None:
     page = (REPOSITORY / "docs" / "errors.md").read_text(encoding="utf-8")
     statuses = dict(re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", page, re.MULTILINE))
     statuses["context_length_exceeded"] = "400"  # given to what upstreams refuse
-    found = [first for first, _ in rows("A client gets an error")]
-    assert found == sorted(found)
-    for first in found:
+    cells = [first for first, _ in rows("A client gets an error")]
+    assert cells == sorted(cells)
+    for first in cells:
         status, codes = first[:3], re.findall(r"`(\w+)`", first)
         assert codes
         for code in codes:

@@ -9,15 +9,15 @@ import pytest
 @pytest.fixture
 def page(browser: Any, base: str) -> Iterator[Any]:
     """The page; an error in its console, or a request that a policy refuses, fails the test."""
-    found = browser.new_page(viewport={"width": 1440, "height": 900})
+    tab = browser.new_page(viewport={"width": 1440, "height": 900})
     errors: list[str] = []
-    found.on("pageerror", lambda error: errors.append(str(error)))
-    found.on(
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on(
         "console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None
     )
-    found.goto(f"{base}/inspector")
-    yield found
-    found.close()
+    tab.goto(f"{base}/inspector")
+    yield tab
+    tab.close()
     assert errors == []
 
 

@@ -82,8 +82,8 @@ def round_of(given: int, output: int) -> dict[str, int]:
 def test_a_live_one_and_a_stored_one_have_their_cost(page: Any, base: str) -> None:
     send(page, "m")
     shows(page, "$0.001")
-    made = call(base, "POST", "/v1/responses", {"model": "m", "input": "x"}).json["id"]
-    open_stored(page, made)
+    response_id = call(base, "POST", "/v1/responses", {"model": "m", "input": "x"}).json["id"]
+    open_stored(page, response_id)
     shows(page, "$0.001")
     send(page, "free")
     shows(page, "$0")

@@ -94,8 +94,8 @@ def test_a_decision_is_shown_beside_its_request_and_in_the_next_response(page: A
     sent(page, "", input="Rain?")
     page.get_by_text("waits for a decision").wait_for()
     first = page.locator(".figures .id").inner_text()
-    asked = json.loads(request(base, "GET", f"/v1/responses/{first}").body)["output"][-1]["id"]
-    approval = {"type": "mcp_approval_response", "approval_request_id": asked, "approve": True}
+    request_id = json.loads(request(base, "GET", f"/v1/responses/{first}").body)["output"][-1]["id"]
+    approval = {"type": "mcp_approval_response", "approval_request_id": request_id, "approve": True}
     sent(page, first, input=[approval])
     page.locator(".answer .note", has_text="approved").wait_for()
     page.locator(".answer .panel.call .result", has_text="Rain in Oslo").wait_for()

@@ -40,7 +40,7 @@ def upstream() -> Iterator[ScriptedUpstream]:
             for word in ["The", "user", "wants", "two", "places.", "I", "ask", "both."]
             for step in (chunk(reasoning_content=word + " "), 0.03)
         ]
-        said = [step for word in ANSWER.split() for step in (chunk(content=word + " "), 0.02)]
+        answer = [step for word in ANSWER.split() for step in (chunk(content=word + " "), 0.02)]
         calls = [
             tool_call(0, "", "get_weather", "c0"),
             0.1,
@@ -51,7 +51,7 @@ def upstream() -> Iterator[ScriptedUpstream]:
             tool_call(1, '{"place":"Oslo"}'),
         ]
         scripted.scripts["weather"] = Script(
-            [WAIT, *thought, 0.3, *said, 0.2, *calls, chunk("tool_calls"), DONE]
+            [WAIT, *thought, 0.3, *answer, 0.2, *calls, chunk("tool_calls"), DONE]
         )
         for name in ("one", "two"):
             scripted.scripts[name] = Script([chunk(content=f"It is {name}."), chunk("stop"), DONE])
@@ -175,8 +175,8 @@ def test_what_is_compared_is_in_the_address(page: Any) -> None:
 
 
 def test_a_stored_one_shows_what_is_known_and_hides_what_is_not(page: Any, base: str) -> None:
-    made = call(base, "POST", "/v1/responses", {"model": "one", "input": "Stored"}).json
-    page.goto(f"{base}/inspector/index.html#response={made['id']}")
+    response = call(base, "POST", "/v1/responses", {"model": "one", "input": "Stored"}).json
+    page.goto(f"{base}/inspector/index.html#response={response['id']}")
     page.reload()
     page.locator(".status.completed").first.wait_for()
     names = page.locator(".summary dt").all_inner_texts()
@@ -199,9 +199,9 @@ def test_a_browser_is_led_to_the_page(page: Any, base: str) -> None:
 
 
 def test_a_stored_one_is_scrubbed(page: Any, base: str) -> None:
-    made = call(base, "POST", "/v1/responses", {"model": "weather", "input": "Stored"}).json
+    response = call(base, "POST", "/v1/responses", {"model": "weather", "input": "Stored"}).json
     page.get_by_role("button", name="Stored", exact=True).click()
-    page.fill("#open-id", made["id"])
+    page.fill("#open-id", response["id"])
     page.get_by_role("button", name="Open", exact=True).click()
     page.locator(".status.completed").first.wait_for()
     page.get_by_role("slider", name="Event").fill("0")
@@ -239,8 +239,8 @@ def test_two_of_a_conversation_are_compared_in_one_step(page: Any, base: str) ->
     def made(asked: Any, **more: Any) -> dict[str, Any]:
         reply = call(base, "POST", "/v1/responses", {"model": "weather", "input": asked, **more})
         assert reply.status == 200, reply.body
-        found: dict[str, Any] = reply.json
-        return found
+        response: dict[str, Any] = reply.json
+        return response
 
     before = made("Lima and Oslo?")
     results = [
@@ -293,8 +293,8 @@ def test_100_000_events_stay_smooth(page: Any) -> None:
 
 def cursor_at(page: Any) -> float:
     """The position of the selected event in the lanes, in pixels."""
-    found: float = page.evaluate(_CURSOR)
-    return found
+    position: float = page.evaluate(_CURSOR)
+    return position
 
 
 _CURSOR = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
@@ -312,8 +312,8 @@ def test_lanes_zoom_and_keep_the_event_in_view(page: Any) -> None:
     lanes = page.get_by_role("group", name="Lanes")
 
     def seen() -> dict[str, float]:
-        found: dict[str, float] = json.loads(lanes.get_attribute("data-seen"))
-        return found
+        view: dict[str, float] = json.loads(lanes.get_attribute("data-seen"))
+        return view
 
     def distance() -> float:
         before = cursor_at(page)
@@ -381,20 +381,20 @@ def test_axe_finds_nothing(page: Any, faults: Callable[[Any], list[str]]) -> Non
     def look(where: str) -> list[str]:
         return [f"{where}: {each}" for each in faults(page)]
 
-    found = look("request")
+    violations = look("request")
     for theme in ("light", "dark"):
         page.get_by_label("Theme").select_option(theme)
         for name in ("Stored", "Capture", "Compare"):
             page.get_by_role("button", name=name, exact=True).click()
-            found += look(f"{name} {theme}")
+            violations += look(f"{name} {theme}")
         send(page, "weather")
         page.locator(".status.completed").first.wait_for()
         page.get_by_role("button", name="Zoom in").click()
-        found += look(f"stream {theme}")
+        violations += look(f"stream {theme}")
         page.get_by_role("tab", name="Trace").click()
         page.locator(".absent").wait_for()
-        found += look(f"no trace {theme}")
+        violations += look(f"no trace {theme}")
     page.get_by_role("button", name="Compare", exact=True).click()
     page.locator(".compare [role=status]").wait_for()
-    found += look("compared")
-    assert found == []
+    violations += look("compared")
+    assert violations == []

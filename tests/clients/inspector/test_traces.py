@@ -29,8 +29,8 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script>\u202etxt.exe"
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[ScriptedUpstream]:
     with ScriptedUpstream() as scripted:
-        said = [step for word in WORDS for step in (chunk(content=word), 0.4)]  # read one by one
-        scripted.scripts["words"] = Script([0.1, *said, chunk("stop"), DONE])
+        steps = [step for word in WORDS for step in (chunk(content=word), 0.4)]  # read one by one
+        scripted.scripts["words"] = Script([0.1, *steps, chunk("stop"), DONE])
         scripted.scripts["busy"] = refusal(503)
         scripted.scripts["spare"] = Script([chunk(content="From the spare."), DONE])
         scripted.scripts["hostile"] = Script([chunk(content=HOSTILE), 0.05, chunk("stop"), DONE])
@@ -48,16 +48,16 @@ def base(upstream: ScriptedUpstream, tmp_path_factory: pytest.TempPathFactory) -
     )
     second = UpstreamSettings(url=upstream.url, name="second", dialect="chat", models=["spare"])
     trace = Tracing(folder=str(tmp_path_factory.mktemp("traces")))
-    given = Settings(store="memory:", upstreams=[first, second], trace=trace, max_body_bytes=100_000_000)
-    with serving(given) as address:
+    settings = Settings(store="memory:", upstreams=[first, second], trace=trace, max_body_bytes=100_000_000)
+    with serving(settings) as address:
         yield address
 
 
 def made(base: str, model: str, text: str = "Hi", **more: Any) -> str:
     """The id of a new stored response."""
     reply = call(base, "POST", "/v1/responses", {"model": model, "input": text, "stream": True, **more})
-    found: str = reply.events[0]["response"]["id"]
-    return found
+    response_id: str = reply.events[0]["response"]["id"]
+    return response_id
 
 
 def open_trace(page: Any) -> None:
@@ -117,10 +117,10 @@ def test_what_came_at_once_is_told_apart_by_its_text(
     open_trace(page)
     at_event(page, "word3")
     page.locator(".belongs", has_text="Event 7").wait_for()
-    said = page.locator(".belongs").inner_text()
-    assert re.search(r"came from chunk|is nearest in time to chunk", said), said
+    caption = page.locator(".belongs").inner_text()
+    assert re.search(r"came from chunk|is nearest in time to chunk", caption), caption
     shown = page.locator(".passage-shown pre").inner_text()
-    assert ("word3" in shown) or "nearest" in said
+    assert ("word3" in shown) or "nearest" in caption
 
 
 def test_retries_failover_and_repairs_are_pinned_to_events(page: Any, base: str) -> None:
@@ -186,14 +186,14 @@ def test_a_trace_is_for_its_owner_and_for_whom_asked(browser: Any, tmp_path: Pat
                 [f"/v1/responses/{response_id}/trace", f"Bearer {key}"],
             )
             assert status == (200 if is_there else 404)
-        for asked in (False, True):
+        for is_traced in (False, True):
             page.get_by_role("button", name="Request", exact=True).click()
             page.get_by_text("Conversation and more fields").click()
-            page.get_by_label("ask for a trace").set_checked(asked)
+            page.get_by_label("ask for a trace").set_checked(is_traced)
             send(page, "demo")
             page.locator(".figures .status.completed").wait_for()
             page.get_by_role("tab", name="Trace").click()
-            shown = page.get_by_label("What passed") if asked else page.locator(".absent")
+            shown = page.get_by_label("What passed") if is_traced else page.locator(".absent")
             shown.wait_for()
         page.close()
 
@@ -279,14 +279,14 @@ def test_what_strangers_wrote_stays_text(page: Any, base: str) -> None:
     assert "\u202e" not in shown
     assert "\\u202e" in shown
     begun = {"type": "recording", "version": 1, "created_at": HOSTILE, "generator": HOSTILE}
-    asked = {"exchange": 1, "dialect": "chat", "upstream": HOSTILE, "address": "javascript:alert(1)"}
+    exchange = {"exchange": 1, "dialect": "chat", "upstream": HOSTILE, "address": "javascript:alert(1)"}
     answer = chunk(content=HOSTILE * 3).decode() + chunk("stop").decode() + DONE.decode()
     lines = [
         begun,
         {
             "type": "exchange",
             "at": 0.1,
-            **asked,
+            **exchange,
             "path": HOSTILE,
             "model": HOSTILE,
             "body": {HOSTILE: HOSTILE},
@@ -367,7 +367,7 @@ def test_a_long_trace_stays_smooth(page: Any) -> None:
     open_trace(page)
     page.locator(".belongs", has_text=f"chunk {count + 2}").wait_for()
     assert page.locator(".passage").count() < 100
-    found = frames(page, ".traced .events")
-    print("without the trace", without, "with it", found)
-    assert found["scroll"]["median"] < 3 * without["scroll"]["median"]
-    assert found["scrub"]["median"] < 3 * without["scrub"]["median"]
+    with_trace = frames(page, ".traced .events")
+    print("without the trace", without, "with it", with_trace)
+    assert with_trace["scroll"]["median"] < 3 * without["scroll"]["median"]
+    assert with_trace["scrub"]["median"] < 3 * without["scrub"]["median"]

@@ -48,15 +48,15 @@ def base() -> Iterator[str]:
 def page(request: pytest.FixtureRequest, browser: Any, base: str) -> Iterator[Any]:
     """A page in a browser with the light or the dark scheme. An error or a warning in the console, a request
     to another address, and a failed request fail the test."""
-    found = browser.new_page(color_scheme=request.param, viewport={"width": 1280, "height": 900})
+    tab = browser.new_page(color_scheme=request.param, viewport={"width": 1280, "height": 900})
     wrong: list[str] = []
-    found.on("pageerror", lambda error: wrong.append(str(error)))
-    found.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    tab.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
     here = (base, "data:", "blob:")
-    found.on("request", lambda sent: None if sent.url.startswith(here) else wrong.append(sent.url))
-    found.on("response", lambda got: wrong.append(f"{got.status} {got.url}") if got.status >= 400 else None)
-    yield found
-    found.close()
+    tab.on("request", lambda sent: None if sent.url.startswith(here) else wrong.append(sent.url))
+    tab.on("response", lambda got: wrong.append(f"{got.status} {got.url}") if got.status >= 400 else None)
+    yield tab
+    tab.close()
     assert wrong == []
 
 
@@ -80,16 +80,16 @@ def test_tables_fit_into_a_common_window(browser: Any, base: str) -> None:
       || [table, table.parentElement, table.closest('.md-typeset__scrollwrap') ?? table]
         .some(each => each.scrollWidth > each.clientWidth + 1)
     ).map(table => table.innerText.slice(0, 60))"""
-    found, tables = {}, 0
+    overflows, tables = {}, 0
     for path in sorted(SITE.rglob("*.html")):
         name = path.relative_to(SITE).as_posix()
         page.goto(f"{base}/{name}")
         tables += page.locator("article table").count()
         if wide := page.evaluate(too_wide):
-            found[name] = wide
+            overflows[name] = wide
     page.close()
     assert tables > 20
-    assert found == {}
+    assert overflows == {}
 
 
 def test_diagrams_are_drawn(page: Any, base: str) -> None:
@@ -134,9 +134,9 @@ def test_axe_finds_nothing_serious(page: Any, base: str, axe: str, name: str) ->
     page.goto(f"{base}/{name}")
     page.wait_for_load_state("networkidle")
     page.evaluate(f"() => {{ {axe} }}")
-    found = page.evaluate(
+    violations = page.evaluate(
         "() => axe.run().then(({violations}) => violations"
         ".filter(v => v.impact === 'serious' || v.impact === 'critical')"
         ".map(v => v.id + ': ' + v.nodes.slice(0, 5).map(n => n.html.slice(0, 160)).join(' | ')))"
     )
-    assert found == []
+    assert violations == []

@@ -21,7 +21,7 @@ def choose_and_ask(page: Page, upstream: ScriptedUpstream) -> dict[str, Any]:
     page.click(f"{_POPUP} .monaco-list-row", "Other Models")
     page.point(f"{_POPUP} .monaco-list-row", "text\nscripted")
     page.place(_HOVER)
-    said = page.text(_HOVER)
+    description = page.text(_HOVER)
     page.click(f"{_POPUP} .monaco-list-row", "text\nscripted")
     page.gone(_POPUP)
     page.click(_EFFORT)
@@ -38,7 +38,7 @@ def choose_and_ask(page: Page, upstream: ScriptedUpstream) -> dict[str, Any]:
     _wait(upstream, before + 1, page)
     page.click(".statusbar-item-label", "Ask")
     _wait(upstream, before + 2, page)
-    return {"offered": offered, "said": said}
+    return {"offered": offered, "said": description}
 
 
 def _wait(upstream: ScriptedUpstream, requests: int, page: Page) -> None:

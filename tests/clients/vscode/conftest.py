@@ -95,20 +95,20 @@ def chosen(host: Host) -> Iterator[Played]:
             prices={"text": Price(input=3.0, cached_input=0.3, output=15.0)},
         )
         with serving(settings) as address:
-            given = {"address": address}
+            options = {"address": address}
 
             def look(page: Page) -> dict[str, Any]:
                 return choose_and_ask(page, upstream)
 
-            yield Played(host.run(SCRIPTS / "choices.js", given, look=look), upstream)
+            yield Played(host.run(SCRIPTS / "choices.js", options, look=look), upstream)
 
 
 @pytest.fixture(scope="session")
 def attacked(host: Host) -> Iterator[Attacked]:
     """The results over a server whose answers are wrong or hostile."""
     with Hostile() as stranger, Hostile(stranger.url) as hostile:
-        given = {"hostile": hostile.url, "lists": LISTS, "addresses": ADDRESSES, "answers": ANSWERS}
-        yield Attacked(host.run(SCRIPTS / "hostile.js", given), hostile, stranger)
+        options = {"hostile": hostile.url, "lists": LISTS, "addresses": ADDRESSES, "answers": ANSWERS}
+        yield Attacked(host.run(SCRIPTS / "hostile.js", options), hostile, stranger)
 
 
 @pytest.fixture(scope="session")
@@ -118,10 +118,10 @@ def keyed(host: Host) -> Iterator[Attacked]:
     own = serving(Settings(store="memory://", api_keys=[hashed("swordfish")]))
     with Hostile() as stranger, Hostile(stranger.url) as other, own as address:
         theirs = {"openresponses.address": stranger.url, "openresponses.modelOptions": {"systemPrompt": "!"}}
-        given = {"own": address, "other": other.url, "settings": theirs}
+        options = {"own": address, "other": other.url, "settings": theirs}
         results = host.run(
             SCRIPTS / "keys.js",
-            given,
+            options,
             workspace=theirs,
             look=lambda page: page.text(".quick-input-widget"),
         )

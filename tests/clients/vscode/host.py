@@ -101,8 +101,8 @@ def _output(command: list[str], folder: Path, environment: Mapping[str, str] = o
 
 
 def _why(error: Exception) -> str:
-    said = getattr(error, "stderr", None)
-    return (said if isinstance(said, str) and said.strip() else str(error)).strip()[-300:]
+    stderr = getattr(error, "stderr", None)
+    return (stderr if isinstance(stderr, str) and stderr.strip() else str(error)).strip()[-300:]
 
 
 class Host:
@@ -114,9 +114,9 @@ class Host:
         self._folder = folder
         self._node = next(installed.glob("node_modules/node-linux-*/bin/node"))
         self._extensions = folder / "extensions"
-        wanted = [part for package in packages for part in ("--install-extension", str(package))]
+        extensions = [part for package in packages for part in ("--install-extension", str(package))]
         options = ["--extensions-dir", str(self._extensions), "--server-data-dir", str(folder / "data")]
-        self.said = _output([*self._server(), *options, *wanted], folder, self._environment(folder))
+        self.said = _output([*self._server(), *options, *extensions], folder, self._environment(folder))
 
     def run(
         self,
@@ -193,8 +193,8 @@ class Host:
 
     def _environment(self, home: Path) -> dict[str, str]:
         foreign = ("NODE_OPTIONS", "VSCODE", "CODE_SERVER")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        return kept | {"HOME": str(home), "TMPDIR": str(home), "XDG_RUNTIME_DIR": str(home)}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        return environment | {"HOME": str(home), "TMPDIR": str(home), "XDG_RUNTIME_DIR": str(home)}
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

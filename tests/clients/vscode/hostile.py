@@ -67,9 +67,9 @@ class Hostile:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in head[1:]}
             body = await reader.readexactly(int(headers.get("content-length", 0)))
-            asked = Asked(head[0].split()[1], headers.get("authorization"))
-            self.asked.append(asked)
-            await self._play(asked, json.loads(body or b"{}"), writer)
+            request = Asked(head[0].split()[1], headers.get("authorization"))
+            self.asked.append(request)
+            await self._play(request, json.loads(body or b"{}"), writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:

@@ -34,8 +34,8 @@ class Page:
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression."""
-        asked = {"expression": expression, "returnByValue": True, "awaitPromise": True}
-        return self._call("Runtime.evaluate", asked)["result"].get("value")
+        parameters = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        return self._call("Runtime.evaluate", parameters)["result"].get("value")
 
     def text(self, selector: str) -> str:
         """The text of the first such element, "" if there is none."""
@@ -51,13 +51,13 @@ class Page:
     def place(self, selector: str, text: str | None = None) -> dict[str, float]:
         """The place of the first such element, or of the first one with this text; waits until there is
         one."""
-        wanted = json.dumps(text)
-        asked = _PLACE % (json.dumps(selector), wanted, wanted)
+        quoted = json.dumps(text)
+        expression = _PLACE % (json.dumps(selector), quoted, quoted)
         deadline = time.monotonic() + SECONDS
-        while (found := self.evaluate(asked)) is None:
+        while (position := self.evaluate(expression)) is None:
             assert time.monotonic() < deadline, f"no {selector} {text or ''}: {self.texts(selector)}"
             time.sleep(0.05)
-        where: dict[str, float] = found
+        where: dict[str, float] = position
         return where
 
     def gone(self, selector: str) -> None:

@@ -10,13 +10,13 @@ def test_the_picker_offers_the_efforts_that_the_model_has(chosen: Played) -> Non
 def test_an_effort_is_that_of_the_caller_of_the_picker_or_of_the_settings(chosen: Played) -> None:
     """The first three requests have no chosen effort; then it is high, for the chat and for another
     extension."""
-    asked = [each.body.get("reasoning_effort") for each in chosen.upstream.received]
-    assert asked == [None, "none", "low", "high", "high"]
+    efforts = [each.body.get("reasoning_effort") for each in chosen.upstream.received]
+    assert efforts == [None, "none", "low", "high", "high"]
 
 
 def test_a_price_is_shown_in_the_picker(chosen: Played) -> None:
-    said = chosen.results["page"]["said"].splitlines()
-    assert said[:2] == ["text", "Cost: $3 in, $0.3 cached, $15 out per 1M tokens"]
+    lines = chosen.results["page"]["said"].splitlines()
+    assert lines[:2] == ["text", "Cost: $3 in, $0.3 cached, $15 out per 1M tokens"]
 
 
 def test_a_price_is_shown_to_other_extensions(chosen: Played) -> None:

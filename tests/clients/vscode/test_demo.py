@@ -9,10 +9,10 @@ Results = dict[str, Any]
 
 
 def test_the_models_are_listed_with_their_limits(demo: Results) -> None:
-    found = {each["id"]: each for each in demo["models"]}
-    assert {"demo", *(f"demo-{name}" for name in BEHAVIOURS)} <= set(found)
-    assert found["demo"]["family"] == "demo"
-    assert found["demo"]["maxInputTokens"] == demo["listed"]["maxInputTokens"] > 1000
+    models = {each["id"]: each for each in demo["models"]}
+    assert {"demo", *(f"demo-{name}" for name in BEHAVIOURS)} <= set(models)
+    assert models["demo"]["family"] == "demo"
+    assert models["demo"]["maxInputTokens"] == demo["listed"]["maxInputTokens"] > 1000
 
 
 def test_text_usage_and_a_marker(demo: Results) -> None:

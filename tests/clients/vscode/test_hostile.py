@@ -66,10 +66,10 @@ def test_an_address_may_be_that_of_the_responses_api(attacked: Attacked) -> None
 
 
 def test_odd_models_hide_no_others(attacked: Attacked) -> None:
-    found = {each["id"]: each for each in attacked.results["models"]}
-    assert set(found) == {*ANSWERS, "text", "odd-model"}
-    assert found["odd-model"]["name"] == "n" * 199 + "…"
-    assert (found["odd-model"]["family"], found["odd-model"].get("pricing")) == ("family", None)
+    models = {each["id"]: each for each in attacked.results["models"]}
+    assert set(models) == {*ANSWERS, "text", "odd-model"}
+    assert models["odd-model"]["name"] == "n" * 199 + "…"
+    assert (models["odd-model"]["family"], models["odd-model"].get("pricing")) == ("family", None)
     assert {each["maxInputTokens"] for each in attacked.results["models"]} == {0}
 
 

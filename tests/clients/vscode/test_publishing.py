@@ -29,28 +29,28 @@ def tools() -> Path:
     """The folder with both, in the versions with which `make extension-publish` publishes."""
     require_host()
     words = (REPOSITORY / "Makefile").read_text().split()
-    wanted = sorted({word for word in words if word.startswith(("@vscode/vsce@", "ovsx@"))})
-    assert len(wanted) == 2
+    packages = sorted({word for word in words if word.startswith(("@vscode/vsce@", "ovsx@"))})
+    assert len(packages) == 2
     mark = TOOLS / "installed"
-    if not mark.exists() or mark.read_text() != " ".join(wanted):
+    if not mark.exists() or mark.read_text() != " ".join(packages):
         TOOLS.mkdir(exist_ok=True)
         (TOOLS / "package.json").write_text('{"private": true}')
         options = ["--silent", "--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit"]
         try:
-            _run(["npm", "install", *options, *wanted], TOOLS)
+            _run(["npm", "install", *options, *packages], TOOLS)
         except (OSError, subprocess.SubprocessError) as error:
             pytest.skip(f"the tools of the marketplaces can't be installed: {error}")
-        mark.write_text(" ".join(wanted))
+        mark.write_text(" ".join(packages))
     return TOOLS / "node_modules" / ".bin"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("extension")
+    path = tmp_path_factory.mktemp("extension")
     for name, data in PUBLISHED.items():
-        (made / name).parent.mkdir(exist_ok=True)
-        (made / name).write_bytes(data)
-    return made
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_bytes(data)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +62,10 @@ def packaged(tools: Path, folder: Path) -> tuple[str, zipfile.ZipFile]:
 
 
 def test_the_marketplaces_tool_has_nothing_to_warn_of(packaged: tuple[str, zipfile.ZipFile]) -> None:
-    said, _ = packaged
-    assert "DONE" in said
-    assert "WARNING" not in said
-    assert "ERROR" not in said
+    output, _ = packaged
+    assert "DONE" in output
+    assert "WARNING" not in output
+    assert "ERROR" not in output
 
 
 def test_the_package_is_that_of_the_marketplaces_tool(packaged: tuple[str, zipfile.ZipFile]) -> None:
@@ -92,21 +92,21 @@ def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _by_name(archive: zipfile.ZipFile) -> dict[str, bytes]:
-    made = {"extension.vsixmanifest", "[Content_Types].xml"}
-    return {name.lower(): archive.read(name) for name in archive.namelist() if name not in made}
+    generated = {"extension.vsixmanifest", "[Content_Types].xml"}
+    return {name.lower(): archive.read(name) for name in archive.namelist() if name not in generated}
 
 
 def _facts(archive: zipfile.ZipFile) -> list[tuple[str, str, dict[str, str]]]:
     """Each element of the manifest and of the list of media types: its name, text and attributes."""
-    found = []
+    facts = []
     for name in ("extension.vsixmanifest", "[Content_Types].xml"):
         for each in ElementTree.fromstring(archive.read(name)).iter():
             attributes = {
                 key: value.lower() if key == "Path" else value for key, value in each.attrib.items()
             }
             text = (each.text or "").strip()
-            found.append((each.tag, text.lower() if "/" in text else text, attributes))
-    return sorted(found, key=repr)
+            facts.append((each.tag, text.lower() if "/" in text else text, attributes))
+    return sorted(facts, key=repr)
 
 
 @contextmanager

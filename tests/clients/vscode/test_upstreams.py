@@ -13,9 +13,9 @@ CALLS = [(name, arguments) for _, name, arguments in BOTH]
 
 def test_the_models_are_listed_with_their_limits(played: Played) -> None:
     """Over Messages, the upstream, which is a server too, reports the limits."""
-    found = {each["id"]: each["maxInputTokens"] for each in played.results["models"]}
-    assert set(found) == set(scripts())
-    assert found["text"] == 4321
+    limits = {each["id"]: each["maxInputTokens"] for each in played.results["models"]}
+    assert set(limits) == set(scripts())
+    assert limits["text"] == 4321
 
 
 @pytest.mark.parametrize(("check", "text"), [("late", "At last."), ("pauses", "Well, yes.")])

@@ -26,9 +26,9 @@ def any_arguments(data: bytes) -> None:
     value, is_json = _plain_reading(text)
     if is_json:
         assert state is JsonState.COMPLETE
-        given = value.get("input") if isinstance(value, dict) and len(value) == 1 else None
-        if isinstance(given, str) and text.count('"input"') == 1:
-            assert _joined(whole[0]) == given
+        wrapped = value.get("input") if isinstance(value, dict) and len(value) == 1 else None
+        if isinstance(wrapped, str) and text.count('"input"') == 1:
+            assert _joined(whole[0]) == wrapped
     elif state is JsonState.COMPLETE:
         # the decoder has its own reasons to refuse these: too deep, out of range
         assert len(text) > 300 or "e" in text.lower()

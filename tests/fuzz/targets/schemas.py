@@ -45,18 +45,20 @@ def _is_short(error: InvalidRequestError) -> None:
 
 
 def _references(value: Any) -> list[str]:
-    found, rest = [], [value]
+    references, rest = [], [value]
     while rest:
         value = rest.pop()
         if isinstance(value, list):
             rest += value
         elif isinstance(value, dict):
-            found += [each for each in (value.get("$ref"), value.get("$dynamicRef")) if isinstance(each, str)]
+            references += [
+                each for each in (value.get("$ref"), value.get("$dynamicRef")) if isinstance(each, str)
+            ]
             rest += [value[name] for name in _SCHEMAS if name in value]
             rest += [
                 each for name in _NAMED if isinstance(value.get(name), dict) for each in value[name].values()
             ]
-    return found
+    return references
 
 
 def any_answer(data: bytes) -> None:

@@ -49,11 +49,11 @@ def stage() -> Stage:
             limits=Limits(output_bytes=1_000_000),
         )
     )
-    kept = app.call("POST", "/v1/responses", {"input": SECRET}, ALICE).json
-    item = app.call("GET", f"/v1/responses/{kept['id']}/input_items", headers=ALICE).json["data"][0]
+    response = app.call("POST", "/v1/responses", {"input": SECRET}, ALICE).json
+    item = app.call("GET", f"/v1/responses/{response['id']}/input_items", headers=ALICE).json["data"][0]
     window = app.call("POST", "/v1/responses/compact", {"model": "demo", "input": SECRET}, ALICE).json
     (seal,) = [each["encrypted_content"] for each in window["output"] if each["type"] == "compaction"]
-    return Stage(app, {_RESPONSE: kept["id"].encode(), _ITEM: item["id"].encode(), _SEAL: seal.encode()})
+    return Stage(app, {_RESPONSE: response["id"].encode(), _ITEM: item["id"].encode(), _SEAL: seal.encode()})
 
 
 def close() -> None:
@@ -69,8 +69,8 @@ def any_request(data: bytes) -> None:
     head, _, body = on.named(data).partition(b"\n\n")
     first, *lines = head.split(b"\n")
     method, _, target = first.partition(b" ")
-    given = [line.partition(b": ") for line in lines]
-    headers = [(name.lower(), value) for name, _, value in given if name.lower() not in _NOT_FUZZED]
+    fields = [line.partition(b": ") for line in lines]
+    headers = [(name.lower(), value) for name, _, value in fields if name.lower() not in _NOT_FUZZED]
     middle = len(body) // 2
     reply = on.app.call(
         method.decode("latin-1") or "GET",

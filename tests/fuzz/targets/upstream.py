@@ -44,7 +44,7 @@ async def _outcome(pieces: list[bytes]) -> Outcome:
     connection = ClientConnection(FairScheduler(), freed.append, closed.append)
     wire = MemoryTransport(connection)
     connection.connection_made(wire)
-    asked = await _begun(connection)
+    task = await _begun(connection)
     for piece in pieces:
         if not wire.closed:
             connection.data_received(piece)
@@ -55,13 +55,13 @@ async def _outcome(pieces: list[bytes]) -> Outcome:
         assert await again == Outcome((200, {"content-length": "5"}), b"hello", "")
     connection.connection_lost(None)
     assert closed == [connection]
-    return await asyncio.wait_for(asked, 5)
+    return await asyncio.wait_for(task, 5)
 
 
 async def _begun(connection: ClientConnection) -> asyncio.Task[Outcome]:
-    asked = asyncio.ensure_future(_asked(connection))
+    task = asyncio.ensure_future(_asked(connection))
     await asyncio.sleep(0)
-    return asked
+    return task
 
 
 async def _asked(connection: ClientConnection) -> Outcome:

@@ -108,13 +108,13 @@ def post(base: str, call_: str = "converse", body: Any = None, model: str = "dem
 
 # ── answers ────────────────────────────────────────────────────────────────────────────────────────────
 def test_one_answer(aws: Any) -> None:
-    said = aws.converse(modelId="demo", messages=HELLO)
-    assert said["output"]["message"] == {"role": "assistant", "content": [{"text": "You said: Hello"}]}
-    assert said["stopReason"] == "end_turn"
-    usage = said["usage"]
+    response = aws.converse(modelId="demo", messages=HELLO)
+    assert response["output"]["message"] == {"role": "assistant", "content": [{"text": "You said: Hello"}]}
+    assert response["stopReason"] == "end_turn"
+    usage = response["usage"]
     assert usage["totalTokens"] == usage["inputTokens"] + usage["outputTokens"]
-    assert said["metrics"]["latencyMs"] >= 0
-    assert said["ResponseMetadata"]["RequestId"].startswith("req_")
+    assert response["metrics"]["latencyMs"] >= 0
+    assert response["ResponseMetadata"]["RequestId"].startswith("req_")
 
 
 def test_a_stream_has_what_one_answer_has(aws: Any) -> None:
@@ -137,8 +137,8 @@ def test_a_name_of_a_model_may_have_any_characters(
     made: Callable[..., Any], each: str, upstream: ScriptedUpstream, model: str
 ) -> None:
     upstream.scripts[f"bedrock-{model}"] = played("bedrock", scripts.text("bedrock", "Hel", "lo"))
-    said = made(each).converse(modelId=f"bedrock-{model}", messages=HELLO)
-    assert said["output"]["message"]["content"] == [{"text": "Hello"}]
+    response = made(each).converse(modelId=f"bedrock-{model}", messages=HELLO)
+    assert response["output"]["message"]["content"] == [{"text": "Hello"}]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -148,18 +148,19 @@ def test_calls_and_their_results(
 ) -> None:
     model, aws = f"{dialect}-1", made(each)
     upstream.scripts[model] = played(dialect, scripts.call(dialect, *CALLS))
-    asked: Json = {"modelId": model, "toolConfig": WEATHER, "system": [{"text": "Be brief."}]}
+    request: Json = {"modelId": model, "toolConfig": WEATHER, "system": [{"text": "Be brief."}]}
     if stream:
-        events = list(streamed(aws, messages=HELLO, **asked))
+        events = list(streamed(aws, messages=HELLO, **request))
         message, stop = message_of(events), events[-2]["messageStop"]["stopReason"]
         usage = events[-1]["metadata"]["usage"]
     else:
-        said = aws.converse(messages=HELLO, **asked)
+        said = aws.converse(messages=HELLO, **request)
         message, stop, usage = said["output"]["message"], said["stopReason"], said["usage"]
-    wanted = [
-        {"toolUse": {"toolUseId": id, "name": name, "input": json.loads(given)}} for id, name, given in CALLS
+    expected = [
+        {"toolUse": {"toolUseId": id, "name": name, "input": json.loads(arguments)}}
+        for id, name, arguments in CALLS
     ]
-    assert (message["content"], stop) == (wanted, "tool_use")
+    assert (message["content"], stop) == (expected, "tool_use")
     assert usage["inputTokens"] > 0
     results = [
         {"toolResult": {"toolUseId": "call_1", "content": [{"json": {"degrees": 12}}], "status": "success"}},
@@ -167,7 +168,7 @@ def test_calls_and_their_results(
     ]
     upstream.scripts[model] = played(dialect, scripts.text(dialect, "Both ", "are mild."))
     turns = [*HELLO, message, {"role": "user", "content": results}]
-    answer = aws.converse(messages=turns, **asked)
+    answer = aws.converse(messages=turns, **request)
     assert answer["output"]["message"]["content"] == [{"text": "Both are mild."}]
     body = json.dumps(upstream.received[-1].body)
     for said in ("degrees", "broken", "Be brief.", "weather"):
@@ -178,7 +179,7 @@ def test_to_bedrock_itself_nothing_is_lost(
     made: Callable[..., Any], each: str, upstream: ScriptedUpstream
 ) -> None:
     upstream.scripts["bedrock-1"] = played("bedrock", scripts.call("bedrock", CALLS[0]))
-    asked: Json = {
+    request: Json = {
         "messages": [
             {
                 "role": "user",
@@ -210,10 +211,10 @@ def test_to_bedrock_itself_nothing_is_lost(
         "requestMetadata": {"team": "a"},
         "serviceTier": {"type": "priority"},
     }
-    reply = made(each).converse(modelId="bedrock-1", **asked)
+    reply = made(each).converse(modelId="bedrock-1", **request)
     assert "openresponses-losses" not in reply["ResponseMetadata"]["HTTPHeaders"]
     body = upstream.received[-1].body
-    assert body == json.loads(json.dumps(asked, default=lambda data: base64.b64encode(data).decode()))
+    assert body == json.loads(json.dumps(request, default=lambda data: base64.b64encode(data).decode()))
 
 
 def test_elsewhere_what_is_lost_is_said(
@@ -341,8 +342,8 @@ def test_another_upstreams_reasoning_comes_back_to_the_byte(
     """botocore decodes redacted content from base64, and encodes it again."""
     aws = made(each)
     upstream.scripts["responses-1"] = reasoned(summary)
-    asked: Json = {"modelId": "responses-1", "messages": HELLO}
-    message = message_of(streamed(aws, **asked)) if stream else aws.converse(**asked)["output"]["message"]
+    request: Json = {"modelId": "responses-1", "messages": HELLO}
+    message = message_of(streamed(aws, **request)) if stream else aws.converse(**request)["output"]["message"]
     thought = message["content"][0]["reasoningContent"]
     if summary:
         assert thought["reasoningText"]["text"] == summary
@@ -406,11 +407,11 @@ def test_another_key_can_not_open_reasoning(upstream: ScriptedUpstream) -> None:
     with serving(settings) as base:
         first = post(base, model="r", authorization="Bearer key-1").json["output"]["message"]
         turns = {"messages": [*HELLO, first, *HELLO]}
-        for key, kept in (("key-1", True), ("key-2", False)):
+        for key, is_kept in (("key-1", True), ("key-2", False)):
             reply = post(base, body=turns, model="r", authorization=f"Bearer {key}")
             assert reply.status == 200
-            assert ("can't be opened" in reply.headers.get("openresponses-losses", "")) is not kept
-            assert ("gAAA-opaque" in json.dumps(upstream.received[-1].body)) is kept
+            assert ("can't be opened" in reply.headers.get("openresponses-losses", "")) is not is_kept
+            assert ("gAAA-opaque" in json.dumps(upstream.received[-1].body)) is is_kept
 
 
 # ── errors ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,8 +24,8 @@ OTHER = {"authorization": "Bearer modest"}
 
 @pytest.fixture
 def client(bridged: str) -> Iterator[sdks.openai.OpenAI]:
-    with sdks.openai.OpenAI(base_url=f"{bridged}/v1", api_key="none", max_retries=0) as made:
-        yield made
+    with sdks.openai.OpenAI(base_url=f"{bridged}/v1", api_key="none", max_retries=0) as sdk:
+        yield sdk
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_two_choices_whole(client: sdks.openai.OpenAI, upstream: ScriptedUpstrea
         9,
     )
     assert len(upstream.received) == 2, "an upstream that has no n is asked once for each"
-    assert not any("n" in asked.body for asked in upstream.received)
+    assert not any("n" in request.body for request in upstream.received)
 
 
 def test_two_choices_streamed(client: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
@@ -176,7 +176,7 @@ def test_a_client_that_leaves_cancels_all(bridged: str, upstream: ScriptedUpstre
     with opened(bridged, "POST", PATH, {"model": "m", "messages": TURN, "n": 3, "stream": True}) as reply:
         reply.read(10)
         wait_until(lambda: len(upstream.received) == 3)
-    wait_until(lambda: all(asked.gone_at for asked in upstream.received))
+    wait_until(lambda: all(request.gone_at for request in upstream.received))
     wait_until(lambda: running(bridged) == 0)
 
 
@@ -185,8 +185,8 @@ def test_nothing_is_stored_and_the_line_is_kept_alive(bridged: str, upstream: Sc
     upstream.scripts["m"] = Script([chunk(content="a"), partial(contains, got, ": keep-alive"), *text("b")])
     reply = ask(bridged, stream=True, store=True, into=got)
     assert b": keep-alive\n\n" in reply.body
-    made = "resp_" + chunks(reply.body)[0]["id"].removeprefix("chatcmpl-")
-    assert call(bridged, "GET", f"/v1/responses/{made}").status == 404
+    response_id = "resp_" + chunks(reply.body)[0]["id"].removeprefix("chatcmpl-")
+    assert call(bridged, "GET", f"/v1/responses/{response_id}").status == 404
 
 
 def test_losses_are_reported_once(bridged: str, upstream: ScriptedUpstream) -> None:

@@ -104,13 +104,13 @@ async def test_nothing_of_an_answer_waits_for_garbage_to_be_looked_for() -> None
             return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
     answer = Answer()
-    made = weakref.ref(answer)
+    reference = weakref.ref(answer)
     gc.disable()
     try:
         async with ClientMonitor(answer.watch_client, SOON):
             await asyncio.sleep(20 * SOON)
         del answer
         await asyncio.sleep(0)
-        assert made() is None
+        assert reference() is None
     finally:
         gc.enable()

@@ -43,27 +43,27 @@ def refused(reply: Reply) -> tuple[int, str | None, str | None]:
 
 
 def test_create_retrieve_update_delete(demo: str) -> None:
-    made = call(demo, "POST", V1, {"metadata": {"topic": "a"}, "items": [user("Hi")]}).json
-    assert re.fullmatch(r"conv_[0-9a-f]{32}", made["id"])
-    assert {name: type(value) for name, value in made.items()} == {
+    conversation = call(demo, "POST", V1, {"metadata": {"topic": "a"}, "items": [user("Hi")]}).json
+    assert re.fullmatch(r"conv_[0-9a-f]{32}", conversation["id"])
+    assert {name: type(value) for name, value in conversation.items()} == {
         "id": str, "object": str, "created_at": int, "metadata": dict,
     }  # fmt: skip
-    assert (made["object"], made["metadata"]) == ("conversation", {"topic": "a"})
-    path = f"{V1}/{made['id']}"
-    assert call(demo, "GET", path).json == made
+    assert (conversation["object"], conversation["metadata"]) == ("conversation", {"topic": "a"})
+    path = f"{V1}/{conversation['id']}"
+    assert call(demo, "GET", path).json == conversation
     changed = call(demo, "POST", path, {"metadata": {"b": "c"}}).json
-    assert changed == made | {"metadata": {"b": "c"}} == call(demo, "GET", path).json
+    assert changed == conversation | {"metadata": {"b": "c"}} == call(demo, "GET", path).json
     assert call(demo, "POST", path, {"metadata": None}).json["metadata"] == {}
-    deleted = {"id": made["id"], "object": "conversation.deleted", "deleted": True}
+    deleted = {"id": conversation["id"], "object": "conversation.deleted", "deleted": True}
     assert call(demo, "DELETE", path).json == deleted
     for method, body in (("GET", None), ("POST", {"metadata": {}}), ("DELETE", None)):
         assert refused(call(demo, method, path, body)) == (404, "conversation_not_found", None)
 
 
 def test_empty_conversation_has_empty_pages(demo: str) -> None:
-    made = call(demo, "POST", V1, {}).json
-    assert made["metadata"] == {}
-    shown = call(demo, "GET", f"{V1}/{made['id']}/items").json
+    conversation = call(demo, "POST", V1, {}).json
+    assert conversation["metadata"] == {}
+    shown = call(demo, "GET", f"{V1}/{conversation['id']}/items").json
     assert shown == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
 
 
@@ -108,15 +108,15 @@ def test_an_id_with_slashes_is_an_id(demo: str) -> None:
 def test_a_thousand_items_are_paged(demo: str) -> None:
     texts = [f"{number}" for number in range(1000)]
     name = created(demo, *texts)
-    found: list[str] = []
+    contents: list[str] = []
     after = ""
     while True:
         page = call(demo, "GET", f"{V1}/{name}/items?limit=100&order=asc{after}").json
-        found += [each["content"][0]["text"] for each in page["data"]]
+        contents += [each["content"][0]["text"] for each in page["data"]]
         after = f"&after={page['last_id']}"
         if not page["has_more"]:
             break
-    assert found == texts
+    assert contents == texts
     assert listed(demo, name, "") == texts[:-21:-1]
 
 
@@ -159,14 +159,14 @@ def test_bodies_that_say_nothing_are_refused(demo: str) -> None:
 
 
 def test_a_reference_stands_for_its_item_and_secrets_of_tools_are_not_stored(demo: str) -> None:
-    made = respond(demo, model="demo", input="Hi").json["output"][0]
+    message = respond(demo, model="demo", input="Hi").json["output"][0]
     tools = [{"type": "mcp", "server_label": "m", "server_url": "http://m.test/", "authorization": "hunter2"}]
-    items = [{"type": "item_reference", "id": made["id"]}, {"type": "additional_tools", "tools": tools}]
+    items = [{"type": "item_reference", "id": message["id"]}, {"type": "additional_tools", "tools": tools}]
     name = call(demo, "POST", V1, {"items": items}).json["id"]
-    kept = call(demo, "GET", f"{V1}/{name}/items?order=asc")
-    assert kept.json["data"][0]["content"][0]["text"] == "You said: Hi"
-    assert b"server_label" in kept.body
-    assert b"hunter2" not in kept.body
+    reply = call(demo, "GET", f"{V1}/{name}/items?order=asc")
+    assert reply.json["data"][0]["content"][0]["text"] == "You said: Hi"
+    assert b"server_label" in reply.body
+    assert b"hunter2" not in reply.body
 
 
 def test_limits_have_clear_errors() -> None:
@@ -241,8 +241,8 @@ def test_items_are_the_history_and_the_turn_is_appended(bridged: str, upstream: 
     assert call(bridged, "GET", f"/v1/responses/{first['id']}").json == first
     ids = [each["id"] for each in call(bridged, "GET", f"{V1}/{name}/items?order=asc").json["data"]]
     assert ids[2] == first["output"][0]["id"]
-    given = call(bridged, "GET", f"/v1/responses/{first['id']}/input_items").json["data"]
-    assert ids[1] == given[0]["id"]
+    inputs = call(bridged, "GET", f"/v1/responses/{first['id']}/input_items").json["data"]
+    assert ids[1] == inputs[0]["id"]
     respond(
         bridged,
         model="conv",
@@ -275,8 +275,8 @@ def test_a_reference_to_an_item_that_was_only_added(
 
     def _last(request: dict[str, Any]) -> dict[str, Any]:
         reply = call(bridged, "POST", "/v1/responses", request)
-        found: dict[str, Any] = reply.events[-1] if reply.status == 200 else reply.json
-        return found
+        result: dict[str, Any] = reply.events[-1] if reply.status == 200 else reply.json
+        return result
 
     reference = {"type": "item_reference", "id": added}
     ask(reference, user("One"), reference)
@@ -296,10 +296,12 @@ def test_a_call_is_answered_in_the_next_turn(bridged: str, upstream: ScriptedUps
     ]
     tool = {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}}
     name = created(bridged)
-    made = respond(bridged, model="tools", input="When?", conversation=name, tools=[tool]).json["output"][0]
+    function_call = respond(bridged, model="tools", input="When?", conversation=name, tools=[tool]).json[
+        "output"
+    ][0]
     unanswered = respond(bridged, model="tools", input="Well?", conversation=name, tools=[tool])
     assert refused(unanswered) == (400, "unpaired_tool_call", "conversation")
-    output = {"type": "function_call_output", "call_id": made["call_id"], "output": "12:00"}
+    output = {"type": "function_call_output", "call_id": function_call["call_id"], "output": "12:00"}
     respond(bridged, model="tools", input=[output], conversation=name, tools=[tool])
     assert listed(bridged, name) == ["When?", "function_call", "function_call_output", "Noon"]
 
@@ -343,14 +345,14 @@ def test_an_unknown_conversation_is_not_found_anywhere(demo: str) -> None:
 
 def test_a_response_of_a_conversation_is_continued_there_only(demo: str) -> None:
     name = created(demo)
-    made = respond(demo, model="demo", input="Hi", conversation=name).json["id"]
-    reply = respond(demo, model="demo", input="More", previous_response_id=made)
+    response_id = respond(demo, model="demo", input="Hi", conversation=name).json["id"]
+    reply = respond(demo, model="demo", input="More", previous_response_id=response_id)
     assert refused(reply) == (400, "response_in_conversation", "previous_response_id")
     assert name in reply.error["message"]
     with opened_socket(demo) as socket:
-        made = socket.turn(input="Hi", conversation=name).events[-1]["response"]["id"]
+        response_id = socket.turn(input="Hi", conversation=name).events[-1]["response"]["id"]
         assert (
-            socket.turn(input="More", previous_response_id=made).events[-1]["error"]["code"]
+            socket.turn(input="More", previous_response_id=response_id).events[-1]["error"]["code"]
             == "response_in_conversation"
         )
         assert socket.turn(input="More", conversation=name).text.endswith("Before that you said: Hi")
@@ -387,10 +389,10 @@ def test_what_was_cancelled_is_appended_as_far_as_it_came(bridged: str, upstream
     name = created(bridged)
     with opened_socket(bridged) as socket:
         socket.send(model="hangs", input="One", conversation=name)
-        made = socket.receive()["response"]["id"]
+        response_id = socket.receive()["response"]["id"]
         while socket.receive()["type"] != "response.output_text.delta":
             pass
-        assert call(bridged, "POST", f"/v1/responses/{made}/cancel").status == 200
+        assert call(bridged, "POST", f"/v1/responses/{response_id}/cancel").status == 200
     assert listed(bridged, name) == ["One", "Half"]
 
 
@@ -415,9 +417,9 @@ def test_twenty_responses_at_once_append_whole_turns(demo: str) -> None:
             threads.submit(respond, demo, model="demo", input=f"{n}", conversation=name) for n in range(20)
         ]
         assert {each.result().status for each in asks} == {200}
-    found = listed(demo, name)
-    assert sorted(found[::2]) == sorted(f"{n}" for n in range(20))
-    assert len(found) == 40
+    texts = listed(demo, name)
+    assert sorted(texts[::2]) == sorted(f"{n}" for n in range(20))
+    assert len(texts) == 40
 
 
 def test_the_published_wire_has_no_field_for_it_but_the_turn_is_appended(demo: str) -> None:

@@ -42,18 +42,18 @@ def answer_of(
     handlers: Any = {Odd: handler, HTTPException: handler}
     direct = ExactPathRouter(router, [*routes, WebSocketRoute("/a", endpoint)], handlers)
     sent: list[Message] = []
-    asked = {"type": "http", "method": "POST", "path": "/a", "headers": [], "state": {}, **scope}
+    http_scope = {"type": "http", "method": "POST", "path": "/a", "headers": [], "state": {}, **scope}
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
-            asked["state"][STATUS] = message["status"]
+            http_scope["state"][STATUS] = message["status"]
         sent.append(message)
 
     async def receive() -> Message:
         return {"type": "http.request"}
 
-    asyncio.run(direct(asked, receive, send))
-    return sent[0]["status"], b"".join(each.get("body", b"") for each in sent), asked
+    asyncio.run(direct(http_scope, receive, send))
+    return sent[0]["status"], b"".join(each.get("body", b"") for each in sent), http_scope
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def answer_of(
 def test_what_is_taken(scope: dict[str, Any], said: bytes) -> None:
     if scope.get("type") == "websocket":
         scope["extensions"] = {"websocket.http.response": {}}
-    status, body, asked = answer_of(**scope)
+    status, body, http_scope = answer_of(**scope)
     assert (status, body) == (200, said)
-    assert (getattr(asked.get("route"), "path", None) == "/a") == (said == b"direct")
+    assert (getattr(http_scope.get("route"), "path", None) == "/a") == (said == b"direct")
 
 
 @pytest.mark.parametrize("error", [Odd(), Rarer(), HTTPException(404)])

@@ -278,7 +278,7 @@ def test_tokens_beside_a_comment_that_waits_come_in_order(
     settings = Settings(
         upstreams=[UpstreamSettings(url=upstream.url)], keep_alive=0.01, limits=Limits(concurrent=20)
     )
-    found: list[bytes] = []
+    bodies: list[bytes] = []
 
     def read(client: RawConnection, pause: float) -> None:
         stop = threading.Event()
@@ -286,7 +286,7 @@ def test_tokens_beside_a_comment_that_waits_come_in_order(
         while not got.endswith(b"\r\n0\r\n\r\n"):
             got += client.read(seconds=0.02)
             stop.wait(pause)
-        found.append(body_of(got))
+        bodies.append(body_of(got))
 
     with serving(settings, SEND_BUFFER) as base:
 
@@ -300,10 +300,10 @@ def test_tokens_beside_a_comment_that_waits_come_in_order(
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(found) == 8
-    for body in found:
+    assert len(bodies) == 8
+    for body in bodies:
         assert re.findall(r"(\d+) x", text_of(body)) == [str(number) for number in range(25)]
-    assert b"".join(found).count(KEEP_ALIVE) > 8
+    assert b"".join(bodies).count(KEEP_ALIVE) > 8
     assert written.refused > 8
     assert written.paused == 0
 

@@ -203,9 +203,9 @@ def _marked(size: int) -> dict[str, Any]:
 
 
 def _commands(size: int) -> dict[str, Any]:
-    asked = _many(lambda at: {"ref_id": f"http://127.0.0.1/{at}", "pattern": "x"}, size // 3)
+    pages = _many(lambda at: {"ref_id": f"http://127.0.0.1/{at}", "pattern": "x"}, size // 3)
     searches = _many(lambda at: {"q": f"{at}", "domains": ["a.example"]}, size // 3)
-    return {"commands": {"search_query": searches, "open": asked, "find": asked}}
+    return {"commands": {"search_query": searches, "open": pages, "find": pages}}
 
 
 def _searched(size: int) -> dict[str, Any]:
@@ -360,23 +360,25 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
 
 def prepared(app: InProcess, row: Row, size: int) -> Callable[[], None]:
     """The request, ready to be made once; it checks that it was answered as the row says."""
-    asked = row.ask(size)
+    request = row.ask(size)
     if row.method == "WEBSOCKET":
-        message = json.dumps(asked).encode()
+        message = json.dumps(request).encode()
         return lambda: _ended(app.turns([message])[0])
-    target, body = row.route.replace("{model:path}", "demo"), asked
+    target, body = row.route.replace("{model:path}", "demo"), request
     if row.route.startswith(_KEPT):
-        kept = app.call("POST", _KEPT, {"metadata": {}} if row.method == "POST" else asked)
-        target = row.route.replace("{id}", kept.json["id"]).replace("{item_id:path}", "x" * size) + row.query
-        body = asked if row.method == "POST" else b""
+        resource = app.call("POST", _KEPT, {"metadata": {}} if row.method == "POST" else request)
+        target = (
+            row.route.replace("{id}", resource.json["id"]).replace("{item_id:path}", "x" * size) + row.query
+        )
+        body = request if row.method == "POST" else b""
     elif "{id:path}" in row.route:
-        target, body = row.route.replace("{id:path}", asked), b""
+        target, body = row.route.replace("{id:path}", request), b""
     elif "{id}" in row.route:
         traced = [(b"openresponses-trace", b"1")] if row.route.endswith("/trace") else []
-        kept = app.call("POST", "/v1/responses", asked, traced)
-        target, body = row.route.replace("{id}", kept.json["id"]) + row.query, b""
+        resource = app.call("POST", "/v1/responses", request, traced)
+        target, body = row.route.replace("{id}", resource.json["id"]) + row.query, b""
     elif row.method != "POST":
-        target, body = asked, b""
+        target, body = request, b""
     payload = body if isinstance(body, bytes) else json.dumps(body).encode()
     captured = row.route.endswith("/captures")
     headers = [(b"content-type", b"application/octet-stream")] if captured else []

@@ -106,10 +106,10 @@ def test_s8_who_falls_behind_counts_as_a_reader(server: str, upstream: ScriptedU
     """One too many is broken off, and can ask again; one that leaves gives its place back. No keep-alive
     comes after the end of a stream."""
     upstream.scripts["flood"] = Script([*FLOOD, *text("end")])
-    with ExitStack() as held:
+    with ExitStack() as stack:
         stuck = []
         for _ in range(3):
-            stuck.append(held.enter_context(opened(server, "POST", "/v1/responses", asked("flood"))))
+            stuck.append(stack.enter_context(opened(server, "POST", "/v1/responses", asked("flood"))))
             _, response_id = begun(stuck[-1])
             if len(stuck) == 2:
                 eventually(server, response_id, 429)

@@ -43,8 +43,8 @@ def answer(value: Any, **headers: str) -> Script:
 def settings(upstream: ScriptedUpstream, **fields: Any) -> Settings:
     known = ["whisper", "emb", "cheap"]
     ours = UpstreamSettings(url=upstream.url, name="ours", api_key="${OUR_KEY}", model="real", models=known)
-    given = {"upstreams": [ours], "forwarding": ALL, "api_keys": [KEY, OTHER], **fields}
-    return Settings(**given)
+    values = {"upstreams": [ours], "forwarding": ALL, "api_keys": [KEY, OTHER], **fields}
+    return Settings(**values)
 
 
 @pytest.fixture
@@ -175,12 +175,12 @@ def test_upstreams_refusal_keeps_its_shape_without_our_key(base: str, upstream: 
 
 
 def test_headers_of_the_answer_are_by_an_allow_list(base: str, upstream: ScriptedUpstream) -> None:
-    given = {
+    headers = {
         **{"content-type": "audio/mpeg", "content-disposition": 'attachment; filename="a.mp3"'},
         **{"set-cookie": "a=b", "location": "https://evil.example", "openai-organization": "ours"},
         **{"access-control-allow-origin": "*", "connection": "x-y", "x-y": "1"},
     }
-    upstream.pages["/v1/audio/speech"] = Script([b"\xff\xfb" * 50_000], 201, given)
+    upstream.pages["/v1/audio/speech"] = Script([b"\xff\xfb" * 50_000], 201, headers)
     reply = post(base, "/v1/audio/speech", {"model": "emb", "input": "x"})
     assert (reply.status, reply.body) == (200, b"\xff\xfb" * 50_000)
     assert reply.headers["content-type"] == "audio/mpeg"
@@ -400,9 +400,9 @@ def test_slow_upstream_slows_its_client(upstream: ScriptedUpstream) -> None:
     listener.listen()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     deaf = UpstreamSettings(url=url, name="deaf", timeouts=Timeouts(first_byte=2.0))
-    given = settings(upstream, upstreams=[deaf], max_body_bytes=1 << 30)
+    configuration = settings(upstream, upstreams=[deaf], max_body_bytes=1 << 30)
     total = 256 * 1024 * 1024
-    with listener, serving(keyed(given)) as base:
+    with listener, serving(keyed(configuration)) as base:
         address = urlsplit(base)
         with socket.create_connection((address.hostname, address.port)) as client:
             client.settimeout(0.5)

@@ -28,8 +28,8 @@ TWO_CALLS = [
 
 @pytest.fixture
 def client(bridged: str) -> Iterator[sdks.openai.OpenAI]:
-    with sdks.openai.OpenAI(base_url=f"{bridged}/v1", api_key="none", max_retries=0) as made:
-        yield made
+    with sdks.openai.OpenAI(base_url=f"{bridged}/v1", api_key="none", max_retries=0) as sdk:
+        yield sdk
 
 
 def test_a_function_is_called_and_answered(demo: str) -> None:
@@ -102,8 +102,8 @@ def test_an_upstream_that_knows_functions_only(upstream: ScriptedUpstream, form:
     assert upstream.last("m").body["functions"] == FUNCTIONS
     assert "tools" not in upstream.last("m").body
     assert choice["finish_reason"] == ("function_call" if form == "functions" else "tool_calls")
-    made = choice["message"]
-    called = made["function_call"] if form == "functions" else made["tool_calls"][0]["function"]
+    message = choice["message"]
+    called = message["function_call"] if form == "functions" else message["tool_calls"][0]["function"]
     assert called == {"name": "look", "arguments": "{}"}
 
 
@@ -112,5 +112,5 @@ def test_clients_of_tools_get_tool_calls_as_before(bridged: str, upstream: Scrip
     tools = [{"type": "function", "function": FUNCTIONS[0]}]
     body = {"model": "m", "messages": ASKED, "tools": tools}
     (choice,) = call(bridged, "POST", "/v1/chat/completions", body).json["choices"]
-    assert [made["id"] for made in choice["message"]["tool_calls"]] == ["c0", "c1"]
+    assert [each["id"] for each in choice["message"]["tool_calls"]] == ["c0", "c1"]
     assert choice["finish_reason"] == "tool_calls"

@@ -140,8 +140,8 @@ def test_a_model_of_any_name_reaches_its_upstream(upstream: ScriptedUpstream, ma
 @pytest.mark.parametrize("stream", [True, False])
 def test_calls_over_each_dialect(many: str, upstream: ScriptedUpstream, dialect: str, stream: bool) -> None:
     name = f"{dialect}-calls"
-    wanted = (("call_1", "f", '{"a": 1}'), ("call_2", "g", '{"b": 2}'))
-    upstream.scripts[name] = Script(scripts.call(dialect, *wanted))
+    calls = (("call_1", "f", '{"a": 1}'), ("call_2", "g", '{"b": 2}'))
+    upstream.scripts[name] = Script(scripts.call(dialect, *calls))
     declared = [{"name": name, "parameters": {"type": "OBJECT"}} for name in ("f", "g")]
     body = {**HELLO, "tools": [{"functionDeclarations": declared}]}
     reply = post(many, "streamGenerateContent?alt=sse" if stream else "generateContent", body, model=name)
@@ -253,8 +253,8 @@ def test_n1_what_google_says_besides_its_answer_comes_back(
     ratings = [{"category": "HARM_CATEGORY_HATE_SPEECH", "probability": "LOW"}]
     usage = {"promptTokenCount": 9, "candidatesTokenCount": 1, "trafficType": "ON_DEMAND"}
     candidate = {"content": {"parts": [{"text": "Hello"}]}, "finishReason": "STOP", "safetyRatings": ratings}
-    said = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-3-001"}
-    upstream.scripts["gemini-says"] = Script([f"data: {json.dumps(said)}\n\n".encode()])
+    event = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-3-001"}
+    upstream.scripts["gemini-says"] = Script([f"data: {json.dumps(event)}\n\n".encode()])
     reply = post(google, method, {**HELLO, "labels": {"a": "b"}}, "gemini-says")
     chunks = sent(reply.body) if "stream" in method else [reply.json]
     assert chunks[-1]["candidates"][0]["safetyRatings"] == ratings

@@ -94,8 +94,8 @@ def test_what_can_be_no_key_is_refused(served: Served, key: str) -> None:
 
 
 def test_what_is_not_stored_is_made_each_time(served: Served) -> None:
-    made = [served.ask("k1", store=False) for _ in range(2)]
-    assert len(ids_in(made, False)) == 2
+    replies = [served.ask("k1", store=False) for _ in range(2)]
+    assert len(ids_in(replies, False)) == 2
     assert len(ids_in([served.ask("x" * 255), served.ask("x" * 255)], False)) == 1
 
 
@@ -108,8 +108,8 @@ def test_s5_a_request_that_its_upstream_refuses_is_an_error_and_frees_its_key(
     refused = served.ask("k1", stream=streamed)
     assert (refused.status, refused.error["code"]) == (429, "rate_limit_exceeded")
     assert refused.headers["retry-after"] == "7"
-    made = served.ask("k1", stream=streamed)
-    (name,) = ids_in([made], streamed)
+    reply = served.ask("k1", stream=streamed)
+    (name,) = ids_in([reply], streamed)
     assert served.ask("k1", stream=streamed).status == 200
     assert asked(served) == 2
     there = call(served.base, "GET", f"/v1/responses/{name}", headers={"authorization": "Bearer mine"})
@@ -136,17 +136,17 @@ def test_a_client_that_left_finds_what_it_asked_for(served: Served) -> None:
     headers = {"idempotency-key": "k1", "authorization": "Bearer mine"}
     with opened(served.base, "POST", "/v1/responses", body, headers) as response:
         name = json.loads((response.readline() + response.readline()).split(b"data: ")[1])["response"]["id"]
-    found = served.ask("k1", stream=True)
-    assert (found.final["id"], found.final["status"]) == (name, "completed")
-    assert [each["sequence_number"] for each in found.events] == list(range(len(found.events)))
+    reply = served.ask("k1", stream=True)
+    assert (reply.final["id"], reply.final["status"]) == (name, "completed")
+    assert [each["sequence_number"] for each in reply.events] == list(range(len(reply.events)))
     assert asked(served) == 1
 
 
 def test_who_waits_for_the_first_request_and_leaves_is_no_reader_any_more(upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script([chunk(content="Hel"), HANG])
-    given = UpstreamSettings(url=upstream.url, name="scripted")
+    upstream_settings = UpstreamSettings(url=upstream.url, name="scripted")
     headers = {"idempotency-key": "k1", "content-type": "application/json"}
-    with serving(Settings(upstreams=[given], limits=Limits(readers=1))) as base:
+    with serving(Settings(upstreams=[upstream_settings], limits=Limits(readers=1))) as base:
         host, port = urlsplit(base).hostname or "", urlsplit(base).port
         first, second = HTTPConnection(host, port), HTTPConnection(host, port)
         for each in (first, second):
@@ -166,20 +166,20 @@ def test_a_failed_or_deleted_response_frees_its_key(served: Served) -> None:
     served.upstream.scripts["m"] = [Script([chunk(content="Hel")]), Script(text("Whole")), Script(text("3"))]
     failed = served.ask("k1", stream=True)
     assert failed.final["status"] == "failed"
-    made = served.ask("k1", stream=True)
-    assert made.final["status"] == "completed"
+    reply = served.ask("k1", stream=True)
+    assert reply.final["status"] == "completed"
     mine = {"authorization": "Bearer mine"}
-    assert call(served.base, "DELETE", f"/v1/responses/{made.final['id']}", headers=mine).status == 200
-    assert served.ask("k1", stream=True).final["id"] != made.final["id"]
+    assert call(served.base, "DELETE", f"/v1/responses/{reply.final['id']}", headers=mine).status == 200
+    assert served.ask("k1", stream=True).final["id"] != reply.final["id"]
     assert asked(served) == 3
 
 
 def test_a_turn_of_a_conversation_is_appended_once(served: Served) -> None:
     mine = {"authorization": "Bearer mine"}
-    made = call(served.base, "POST", "/v1/conversations", {}, mine).json["id"]
+    conversation = call(served.base, "POST", "/v1/conversations", {}, mine).json["id"]
     for _ in range(3):
-        assert served.ask("k1", conversation=made).status == 200
-    items = call(served.base, "GET", f"/v1/conversations/{made}/items", headers=mine)
+        assert served.ask("k1", conversation=conversation).status == 200
+    items = call(served.base, "GET", f"/v1/conversations/{conversation}/items", headers=mine)
     assert len(items.json["data"]) == 2
 
 

@@ -64,13 +64,17 @@ def owned() -> Iterator[str]:
 def test_one_answer(demo: str, version: str) -> None:
     reply = call(demo, "POST", f"/{version}/interactions", HELLO)
     assert reply.status == 200
-    said = reply.json
-    assert output_of(said) == "You said: Hello"
-    assert (said["object"], said["status"], said["model"]) == ("interaction", "completed", "demo")
-    assert said["usage"]["total_tokens"] == sum(
-        said["usage"][f"total_{kind}_tokens"] for kind in ("input", "output")
+    interaction = reply.json
+    assert output_of(interaction) == "You said: Hello"
+    assert (interaction["object"], interaction["status"], interaction["model"]) == (
+        "interaction",
+        "completed",
+        "demo",
     )
-    assert get(demo, said["id"]).json == said
+    assert interaction["usage"]["total_tokens"] == sum(
+        interaction["usage"][f"total_{kind}_tokens"] for kind in ("input", "output")
+    )
+    assert get(demo, interaction["id"]).json == interaction
 
 
 def test_a_stream_has_what_one_answer_has(demo: str) -> None:
@@ -134,8 +138,8 @@ def test_responses_and_interactions_are_the_same_ones(demo: str) -> None:
 
 
 def test_what_is_not_stored_is_not_found(demo: str) -> None:
-    said = create(demo, {**HELLO, "store": False}).json
-    assert get(demo, said["id"]).status == 404
+    interaction = create(demo, {**HELLO, "store": False}).json
+    assert get(demo, interaction["id"]).status == 404
 
 
 def test_in_the_background(stored: str) -> None:
@@ -179,8 +183,8 @@ def test_a_deleted_one_is_gone(demo: str) -> None:
 
 
 def test_another_key_can_do_nothing_with_an_interaction(owned: str) -> None:
-    said = create(owned, HELLO, **ALICE).json
-    id = said["id"]
+    interaction = create(owned, HELLO, **ALICE).json
+    id = interaction["id"]
     for reply in (
         get(owned, id, **BOB),
         get(owned, id, "?stream=true", **BOB),
@@ -191,9 +195,9 @@ def test_another_key_can_do_nothing_with_an_interaction(owned: str) -> None:
         assert (reply.status, reply.json["error"]["code"]) == (404, "response_not_found")
     going_on = create(owned, {**HELLO, "previous_interaction_id": id}, **BOB)
     assert (going_on.status, id in going_on.json["error"]["message"]) == (400, True)
-    assert get(owned, id, **ALICE).json == said
+    assert get(owned, id, **ALICE).json == interaction
     assert get(owned, id).status == create(owned, HELLO).status == 401
-    assert call(owned, "GET", f"{PATH}/{id}?key=key-of-alice").json == said
+    assert call(owned, "GET", f"{PATH}/{id}?key=key-of-alice").json == interaction
 
 
 @pytest.mark.parametrize("id", ["resp_0", "../responses", "a%2Fb", "%00", "x" * 3000, "interactions/1"])
@@ -209,31 +213,31 @@ def test_calls_and_their_results(
 ) -> None:
     model = f"{dialect}-1"
     upstream.scripts[model] = Script(scripts.call(dialect, *CALLS))
-    asked = {"model": model, "input": "Weather?", "tools": [WEATHER], "stream": stream}
-    reply = create(many, asked)
+    request = {"model": model, "input": "Weather?", "tools": [WEATHER], "stream": stream}
+    reply = create(many, request)
     if stream:
         events = sent(reply)
         starts = [each["step"] for each in events if each["event_type"] == "step.start"]
-        found = {each["index"]: each["step"]["id"] for each in events if each["event_type"] == "step.start"}
-        arguments = dict.fromkeys(found, "")
+        ids = {each["index"]: each["step"]["id"] for each in events if each["event_type"] == "step.start"}
+        arguments = dict.fromkeys(ids, "")
         for each in events:
             if each["event_type"] == "step.delta":
                 arguments[each["index"]] += each["delta"]["arguments"]
-        said = [(found[index], "get_weather", json.loads(text)) for index, text in arguments.items()]
+        calls = [(ids[index], "get_weather", json.loads(text)) for index, text in arguments.items()]
         assert {step["type"] for step in starts} == {"function_call"}
         id, status = events[0]["interaction"]["id"], events[-1]["interaction"]["status"]
     else:
         steps = reply.json["steps"]
-        said = [(step["id"], step["name"], step["arguments"]) for step in steps]
+        calls = [(step["id"], step["name"], step["arguments"]) for step in steps]
         id, status = reply.json["id"], reply.json["status"]
-    assert said == [(call_id, name, json.loads(arguments)) for call_id, name, arguments in CALLS]
+    assert calls == [(call_id, name, json.loads(arguments)) for call_id, name, arguments in CALLS]
     assert status == "requires_action"
     upstream.scripts[model] = Script(scripts.text(dialect, "Both ", "are mild."))
     results = [
         {"type": "function_result", "call_id": "call_1", "name": "get_weather", "result": "12 degrees"},
         {"type": "function_result", "call_id": "call_2", "result": [{"type": "text", "text": "9 degrees"}]},
     ]
-    answer = create(many, {**asked, "stream": False, "input": results, "previous_interaction_id": id})
+    answer = create(many, {**request, "stream": False, "input": results, "previous_interaction_id": id})
     assert (answer.status, output_of(answer.json)) == (200, "Both are mild.")
     body = json.dumps(upstream.received[-1].body)
     assert "12 degrees" in body
@@ -307,20 +311,20 @@ HELLO_STEP: Any = {"type": "user_input", "content": [{"type": "text", "text": "H
 def test_an_upstream_of_its_own_names_what_is_lost(many: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["chat-1"] = Script(scripts.text("chat", "Hello"))
     config = {"thinking_level": "low", "speech_config": {"voice": "a"}}
-    asked = {
+    request = {
         "model": "chat-1",
         "input": "Hi",
         "generation_config": config,
         "safety_settings": [{"type": "x"}],
     }
-    lost = create(many, asked).headers["openresponses-losses"]
+    lost = create(many, request).headers["openresponses-losses"]
     assert "generation_config.speech_config" in lost
     assert "safety_settings" in lost
 
 
 def test_labels_are_kept_with_it(demo: str) -> None:
-    said = create(demo, {**HELLO, "labels": {"team": "a"}}).json
-    assert get(demo, said["id"]).json["labels"] == {"team": "a"}
+    interaction = create(demo, {**HELLO, "labels": {"team": "a"}}).json
+    assert get(demo, interaction["id"]).json["labels"] == {"team": "a"}
 
 
 @pytest.fixture
@@ -359,8 +363,8 @@ def test_n1_what_google_wants_back_goes_back_as_it_came(google: str, upstream: S
         {"event_type": "interaction.completed", "interaction": {"id": "v1_a", "status": "completed"}},
     )
     config = {"thinking_summaries": "auto"}
-    asked = {"model": "m", "input": "Why?", "generation_config": config, "safety_settings": [{"type": "x"}]}
-    first = create(google, asked).json
+    request = {"model": "m", "input": "Why?", "generation_config": config, "safety_settings": [{"type": "x"}]}
+    first = create(google, request).json
     assert first["steps"] == steps
     sent = upstream.received[-1]
     assert sent.path.endswith("/v1/interactions")
@@ -377,10 +381,10 @@ def test_n1_what_google_wants_back_goes_back_as_it_came(google: str, upstream: S
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
 def test_other_clients_over_an_upstream_of_it(google: str, upstream: ScriptedUpstream, path: str) -> None:
     upstream.scripts["m"] = Script(scripts.text("interactions", "Hel", "lo"))
-    said = (
+    fields = (
         {"input": "Hi"} if path.endswith("responses") else {"messages": [{"role": "user", "content": "Hi"}]}
     )
-    reply = call(google, "POST", path, {"model": "m", "stream": True, **said})
+    reply = call(google, "POST", path, {"model": "m", "stream": True, **fields})
     assert (reply.status, b"Hel" in reply.body) == (200, True)
     input = upstream.received[-1].body["input"]
     assert input == [{"type": "user_input", "content": [{"type": "text", "text": "Hi"}]}]

@@ -18,9 +18,9 @@ HELLO: dict[str, Any] = {"model": "demo", "input": "Hello"}
 @pytest.fixture
 def app() -> Iterator[InProcess]:
     """With one run, and one reader, at a time: whatever stays held shows at the next request."""
-    made = InProcess(Settings(store="memory://", limits=Limits(concurrent=1, readers=1)))
-    yield made
-    made.close()
+    server = InProcess(Settings(store="memory://", limits=Limits(concurrent=1, readers=1)))
+    yield server
+    server.close()
 
 
 async def cancelled(app: InProcess, method: str, target: str, body: dict[str, Any], steps: int) -> bool:

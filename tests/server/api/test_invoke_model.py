@@ -71,11 +71,11 @@ def aws(each: str) -> Iterator[Any]:
 @pytest.fixture
 def clients() -> Iterator[Callable[..., sdks.anthropic.AnthropicBedrock]]:
     """Makes clients of Anthropic's SDK, which are closed when the test is over."""
-    with ExitStack() as made:
+    with ExitStack() as stack:
 
         def make(base: str, key: str = "none") -> sdks.anthropic.AnthropicBedrock:
-            given = {"base_url": base, "aws_region": "us-east-1", "api_key": key, "max_retries": 0}
-            return made.enter_context(sdks.anthropic.AnthropicBedrock(**given))
+            options = {"base_url": base, "aws_region": "us-east-1", "api_key": key, "max_retries": 0}
+            return stack.enter_context(sdks.anthropic.AnthropicBedrock(**options))
 
         yield make
 
@@ -86,10 +86,10 @@ def post(base: str, call_: str = "invoke", body: Any = None, model: str = "demo"
 
 def ask(aws: Any, model: str, *, stream: bool, **fields: Any) -> Json:
     """The message that botocore's client gets."""
-    asked = {"modelId": model, "body": json.dumps({**BODY, **fields})}
+    request = {"modelId": model, "body": json.dumps({**BODY, **fields})}
     if stream:
-        return add_up(list(chunks(aws, **asked)))
-    answer: Json = json.loads(aws.invoke_model(**asked)["body"].read())
+        return add_up(list(chunks(aws, **request)))
+    answer: Json = json.loads(aws.invoke_model(**request)["body"].read())
     return answer
 
 
@@ -233,7 +233,7 @@ def test_n1_what_the_answer_has_comes_back(aws: Any, upstream: ScriptedUpstream,
         {"type": "thinking", "thinking": "Hm.", "signature": "c2lnbmVk/+=="},
         {"type": "text", "text": "So."},
     ]
-    said = [
+    events = [
         frames.start(),
         *frames.thinking(0, "H", "m.", signature="c2lnbmVk/+=="),
         *frames.text(1, "So."),
@@ -245,7 +245,7 @@ def test_n1_what_the_answer_has_comes_back(aws: Any, upstream: ScriptedUpstream,
         ),
         frames.frame("message_stop"),
     ]
-    upstream.scripts[CLAUDE] = Script(scripts.named(*said))
+    upstream.scripts[CLAUDE] = Script(scripts.named(*events))
     message = ask(aws, CLAUDE, stream=stream)
     assert message["content"] == content
     assert (message["container"], message["context_management"]) == ({"id": "c1"}, {"applied_edits": []})
@@ -271,15 +271,15 @@ def test_the_sdk_asks_with_tools_betas_and_streams(
 ) -> None:
     client = clients(each)
     upstream.scripts[CLAUDE] = Script(scripts.call("anthropic", CALLS[0]))
-    asked: Json = {"model": CLAUDE, "max_tokens": 64, "messages": HELLO, "tools": [TOOL]}
-    with client.beta.messages.stream(betas=BETAS, **asked) as stream:
+    request: Json = {"model": CLAUDE, "max_tokens": 64, "messages": HELLO, "tools": [TOOL]}
+    with client.beta.messages.stream(betas=BETAS, **request) as stream:
         message = stream.get_final_message()
     assert (message.content[0].name, message.content[0].input) == ("weather", {"city": "Lima"})
     assert upstream.received[-1].headers["anthropic-beta"] == ",".join(BETAS)
     upstream.scripts[CLAUDE] = Script(scripts.text("anthropic", "Mild."))
     result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "12 degrees"}
     turns = [*HELLO, {"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
-    answer = client.messages.create(**{**asked, "messages": turns})
+    answer = client.messages.create(**{**request, "messages": turns})
     assert answer.content[0].text == "Mild."
 
 
@@ -293,9 +293,9 @@ def test_s6_keep_alives_are_events_that_clients_skip(
     assert reply.headers["content-type"] == "application/vnd.amazon.eventstream"
     assert reply.body.count(b"keepAlive") >= 4
     upstream.scripts["chat-1"] = Script([*slow[:1], 0.5, *slow[1:2], 0.5, *slow[2:]])
-    wanted = [{"type": "text", "text": "Hello"}]
-    assert add_up(invoked(reply.body))["content"] == wanted
-    assert ask(aws, "chat-1", stream=True)["content"] == wanted
+    expected = [{"type": "text", "text": "Hello"}]
+    assert add_up(invoked(reply.body))["content"] == expected
+    assert ask(aws, "chat-1", stream=True)["content"] == expected
     with clients(each).messages.stream(model="chat-1", max_tokens=64, messages=HELLO) as stream:
         assert "".join(stream.text_stream) == "Hello"
 
@@ -314,10 +314,10 @@ def test_keys_are_bearers(clients: Callable[..., Any], locked: str) -> None:
         assert "AKIA" not in str(caught.value)
         known = with_header(aws, "x-api-key", "key-1")
         assert json.loads(known.invoke_model(modelId="demo", body=json.dumps(BODY))["body"].read())["content"]
-    asked: Json = {"model": "demo", "max_tokens": 64, "messages": HELLO}
-    assert clients(locked, "key-2").messages.create(**asked).content[0].text == "You said: Hello"
+    request: Json = {"model": "demo", "max_tokens": 64, "messages": HELLO}
+    assert clients(locked, "key-2").messages.create(**request).content[0].text == "You said: Hello"
     with pytest.raises(sdks.anthropic.AuthenticationError):
-        clients(locked, "key-3").messages.create(**asked)
+        clients(locked, "key-3").messages.create(**request)
     refused = post(locked)
     assert (refused.status, refused.headers["x-amzn-errortype"]) == (401, "AccessDeniedException")
 
@@ -330,13 +330,13 @@ def test_keys_are_bearers(clients: Callable[..., Any], locked: str) -> None:
 def test_s10_a_body_need_not_declare_json_where_no_page_can_have_sent_it(
     demo: str, kind: str | None, authorization: str | None, status: int
 ) -> None:
-    given = {"content-type": kind, "authorization": authorization}
-    headers = {name: value for name, value in given.items() if value is not None}
+    fields = {"content-type": kind, "authorization": authorization}
+    headers = {name: value for name, value in fields.items() if value is not None}
     address = urlsplit(demo)
-    for path, wanted in (("/model/demo/invoke", status), ("/model/demo/converse", 415)):
+    for path, expected in (("/model/demo/invoke", status), ("/model/demo/converse", 415)):
         connection = http.client.HTTPConnection(address.hostname or "", address.port)
         connection.request("POST", path, json.dumps(BODY).encode(), headers)
-        assert connection.getresponse().status == wanted
+        assert connection.getresponse().status == expected
         connection.close()
 
 

@@ -57,8 +57,8 @@ def chain(base: str, *sizes: int, headers: dict[str, str] = ONE) -> str:
 
 
 def test_s8_a_conversation_beyond_the_limit_is_refused_before_it_is_read(base: str) -> None:
-    kept, long = chain(base, 6000, 6000), chain(base, 9000, 9000)
-    assert respond(base, ONE, model="m", previous_response_id=kept).status == 200
+    short, long = chain(base, 6000, 6000), chain(base, 9000, 9000)
+    assert respond(base, ONE, model="m", previous_response_id=short).status == 200
     for path in ("/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens"):
         body = {"model": "m", "input": "x", "previous_response_id": long}
         reply = call(base, "POST", path, body, ONE)
@@ -78,15 +78,15 @@ def test_s8_another_keys_conversation_is_not_found_however_large(base: str) -> N
 
 def test_s8_many_large_conversations_at_once_are_bounded_per_key_and_in_sum(base: str) -> None:
     mine, theirs = chain(base, 14_000), chain(base, 14_000, headers=TWO)
-    asked = {"model": "long", "input": "x", "stream": True, "store": False}
-    with opened(base, "POST", "/v1/responses", {**asked, "previous_response_id": mine}, ONE) as running:
+    body = {"model": "long", "input": "x", "stream": True, "store": False}
+    with opened(base, "POST", "/v1/responses", {**body, "previous_response_id": mine}, ONE) as running:
         running.read(10)
         refused = respond(base, ONE, model="m", previous_response_id=mine)
         assert (refused.status, refused.error["code"]) == (429, "too_much_in_memory")
         assert refused.headers["retry-after"] == "1"
         assert "One API key may have bodies and conversations of 45000 bytes" in refused.error["message"]
         assert respond(base, ONE, model="m").status == 200
-        with opened(base, "POST", "/v1/responses", {**asked, "previous_response_id": theirs}, TWO) as more:
+        with opened(base, "POST", "/v1/responses", {**body, "previous_response_id": theirs}, TWO) as more:
             assert more.status == 200
             more.read(10)
             refused = respond(base, TWO, model="m", input=said(10_000))
@@ -102,8 +102,8 @@ def test_s8_waiting_background_responses_are_in_memory_too(upstream: ScriptedUps
     upstream.scripts |= {"m": Script(text("ok")), "long": Script([chunk(content="a"), HANG])}
     limits = Limits(concurrent=1, loaded_bytes=50_000)
     with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)], limits=limits, store=store)) as url:
-        asked = {"model": "long", "input": "x", "stream": True, "store": False}
-        with opened(url, "POST", "/v1/responses", asked) as running:
+        body = {"model": "long", "input": "x", "stream": True, "store": False}
+        with opened(url, "POST", "/v1/responses", body) as running:
             running.read(10)
             statuses = [respond(url, model="m", input=said(10_000), background=True).status for _ in range(6)]
         assert statuses == [200] * 4 + [429] * 2
@@ -159,9 +159,9 @@ def test_s8_a_history_of_usual_items_may_be_given_by_references(roomy: str) -> N
     items = [each for number in range(300) for each in said(1000, id=f"in_{number}")]
     assert respond(roomy, model="m", input=items).status == 200
     to = [{"type": "item_reference", "id": item["id"]} for item in items]
-    made = respond(roomy, model="m", input=to)
-    assert made.status == 200
-    page = call(roomy, "GET", f"/v1/responses/{made.json['id']}/input_items?limit=1").json["data"]
+    reply = respond(roomy, model="m", input=to)
+    assert reply.status == 200
+    page = call(roomy, "GET", f"/v1/responses/{reply.json['id']}/input_items?limit=1").json["data"]
     assert page[0]["id"] == "in_299"
 
 

@@ -46,8 +46,8 @@ def test_s3_stored_response_is_finished_without_its_client(bridged: str, upstrea
     with opened(bridged, "POST", "/v1/responses", body) as response:
         first = response.readline() + response.readline()
         response_id = json.loads(first.split(b"data: ")[1])["response"]["id"]
-    kept = wait_for(bridged, response_id, "completed")
-    assert kept["output"][0]["content"][0]["text"] == "x " * 30 + "end"
+    final = wait_for(bridged, response_id, "completed")
+    assert final["output"][0]["content"][0]["text"] == "x " * 30 + "end"
     assert upstream.last("left").gone_at is None
 
 
@@ -55,8 +55,8 @@ def test_s4_slow_client_slows_its_own_upstream_only(bridged: str, upstream: Scri
     """A client that does not read: its upstream is not read either, and others are served meanwhile."""
     piece = chunk(content="x" * 10_000)
     upstream.scripts["flood"] = Script([piece] * 1000)
-    asked = {"model": "flood", "input": "x", "stream": True, "store": False}
-    with opened(bridged, "POST", "/v1/responses", asked) as response:
+    body = {"model": "flood", "input": "x", "stream": True, "store": False}
+    with opened(bridged, "POST", "/v1/responses", body) as response:
         assert response.readline() == b"event: response.created\n"
         time.sleep(2.6)  # longer than the idle timeout, which is about the upstream, and than any timeout
         assert stream(bridged, model="meanwhile").final["status"] == "completed"

@@ -26,25 +26,25 @@ from tests.support.waiting import wait_until
 @pytest.fixture(scope="module")
 def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
     store = f"sqlite:///{tmp_path_factory.mktemp('keys')}/s.sqlite3"
-    given = Settings(store=store, managed_keys=True, api_keys=[hashed("configured")])
-    with serving(given) as base:
+    settings = Settings(store=store, managed_keys=True, api_keys=[hashed("configured")])
+    with serving(settings) as base:
         yield Managed(base, store)
 
 
 def test_s7_a_key_is_accepted_while_the_server_runs_until_it_is_revoked(managed: Managed) -> None:
     key_id, headers = managed.add("--name", "laptop", "--owner", "alice")
     managed.becomes(headers, 200)
-    made = respond(managed.base, headers, model="demo").json["id"]
+    response_id = respond(managed.base, headers, model="demo").json["id"]
     _, second = managed.add("--owner", "alice")
     _, other = managed.add()
     for each, status in ((second, 200), (other, 404), ({"x-api-key": "configured"}, 404)):
         managed.becomes(each, 200)
-        assert call(managed.base, "GET", f"/v1/responses/{made}", headers=each).status == status
+        assert call(managed.base, "GET", f"/v1/responses/{response_id}", headers=each).status == status
     assert managed.keys("revoke", key_id).output == f"{key_id} revoked\n"
     refused = managed.becomes(headers, 401)
     unknown = call(managed.base, "GET", "/v1/models", headers={"authorization": "Bearer orb_unknown"})
     assert refused.json == unknown.json
-    assert call(managed.base, "GET", f"/v1/responses/{made}", headers=second).status == 200
+    assert call(managed.base, "GET", f"/v1/responses/{response_id}", headers=second).status == 200
     assert call(managed.base, "GET", "/v1/models").status == 401
 
 
@@ -88,14 +88,14 @@ def priced(upstream: ScriptedUpstream, folder: Path, limits: Limits | None = Non
     for model in ("m", "other"):
         upstream.scripts[model] = used(1_000_000, 1_000_000)
     store = f"sqlite:///{folder}/s.sqlite3"
-    given = Settings(
+    settings = Settings(
         store=store,
         managed_keys=True,
         upstreams=[UpstreamSettings(url=upstream.url)],
         prices={"m": Price(input=1.0, output=3.0)},
         limits=limits or Limits(),
     )
-    with serving(given) as base:
+    with serving(settings) as base:
         yield Managed(base, store)
 
 
@@ -109,8 +109,8 @@ def test_a_key_has_a_budget_of_its_own_while_the_server_runs(
         managed.becomes(other, 200)
         ask = {"model": "m", "input": "x", "store": False}
         path = "/v1/responses"
-        found = [call(base, "POST", path, ask, headers).status for _ in range(4)]
-        assert found == [200, 200, 200, 429]
+        statuses = [call(base, "POST", path, ask, headers).status for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
         assert [call(base, "POST", path, ask, other).status for _ in range(2)] == [200, 429]
         assert "usd_per_day=9.5" in managed.keys("list").output
         assert "usd_per_day=12.5" in managed.keys("limit", key_id, "--usd-per-day", "12.5").output
@@ -135,8 +135,8 @@ def test_keys_of_one_owner_share_the_lowest_budget(upstream: ScriptedUpstream, t
         _, free = managed.add()
         managed.becomes(free, 200)
         ask = {"model": "m", "input": "x", "store": False}
-        found = [call(base, "POST", "/v1/responses", ask, each).status for each in (*keys, *keys, free)]
-        assert found == [200, 200, 429, 429, 200]
+        statuses = [call(base, "POST", "/v1/responses", ask, each).status for each in (*keys, *keys, free)]
+        assert statuses == [200, 200, 429, 429, 200]
 
 
 def test_a_budget_is_never_void_without_prices(managed: Managed) -> None:
@@ -234,9 +234,9 @@ def test_the_commands_of_the_pages_can_be_given(
     for line in commands_of(block):
         program, group, what, *arguments = shlex.split(line)
         assert (program, group) == ("openresponses-bridge", "keys")
-        given = [each.replace(shown, key_id).replace(config.name, str(config)) for each in arguments]
-        store = [] if "--config" in given else ["--store", managed.store]
-        done = CliRunner().invoke(main, ["keys", what, *store, *given], catch_exceptions=False)
+        options = [each.replace(shown, key_id).replace(config.name, str(config)) for each in arguments]
+        store = [] if "--config" in options else ["--store", managed.store]
+        done = CliRunner().invoke(main, ["keys", what, *store, *options], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         key_id = key_id or done.stderr.split()[0]
     assert "revoked" in done.output
@@ -245,9 +245,9 @@ def test_the_commands_of_the_pages_can_be_given(
 def test_a_store_in_memory_and_pass_through_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="a store that all processes share"):
         create_app(Settings(managed_keys=True))
-    given = UpstreamSettings(url="http://127.0.0.1:1", pass_through=True)
+    upstream = UpstreamSettings(url="http://127.0.0.1:1", pass_through=True)
     with pytest.raises(SettingsError, match="pass_through"):
-        create_app(Settings(managed_keys=True, store=f"sqlite:///{tmp_path}/s.db", upstreams=[given]))
+        create_app(Settings(managed_keys=True, store=f"sqlite:///{tmp_path}/s.db", upstreams=[upstream]))
     for what in (["add"], ["list"], ["revoke", "key_1"]):
         done = CliRunner().invoke(main, ["keys", *what, "--store", "memory://"])
         assert done.exit_code == 2

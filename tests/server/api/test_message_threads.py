@@ -46,9 +46,9 @@ def continued(previous: str) -> dict[str, str]:
 
 def refused(reply: Reply) -> bool:
     error = reply.json.get("error", {})
-    told = "capability_rejected: beta_header:message-threads-2026-08-12" in error.get("message", "")
+    is_named = "capability_rejected: beta_header:message-threads-2026-08-12" in error.get("message", "")
     details = {"error_code": "thread_unsupported_request"}
-    return (reply.status, error.get("type"), error.get("details"), told) == (
+    return (reply.status, error.get("type"), error.get("details"), is_named) == (
         400, "invalid_request_error", details, True
     )  # fmt: skip
 
@@ -128,9 +128,9 @@ def test_n3_what_could_not_be_restored_is_not_stored(
     app: InProcess, upstream: ScriptedUpstream, fields: dict[str, Any]
 ) -> None:
     upstream.scripts["anthropic-m"] = Script(scripts.text("anthropic", "Hello"))
-    made = ask(app, "anthropic-m", "x", thread=CREATE, **fields)
-    assert made.status == 200, made.body
-    assert refused(ask(app, "anthropic-m", "and?", thread=continued(made.json["id"])))
+    reply = ask(app, "anthropic-m", "x", thread=CREATE, **fields)
+    assert reply.status == 200, reply.body
+    assert refused(ask(app, "anthropic-m", "and?", thread=continued(reply.json["id"])))
 
 
 def test_n3_one_that_was_cut_can_not_be_continued_in_silence(
@@ -172,9 +172,9 @@ def test_s3_a_thread_s_client_that_leaves_ends_its_response(
 ) -> None:
     """As without a thread: nobody else waits for the answer."""
     upstream.scripts["chat-m"] = Script([*scripts.piece("chat"), HANG])
-    asked = {"model": "chat-m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
-    asked |= {"thread": CREATE, "stream": True}
-    app.call("POST", "/v1/messages", asked, [(b"x-api-key", b"one")], leaves=True)
+    body = {"model": "chat-m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+    body |= {"thread": CREATE, "stream": True}
+    app.call("POST", "/v1/messages", body, [(b"x-api-key", b"one")], leaves=True)
     received = upstream.last("chat-m")
 
     async def closed() -> None:
@@ -188,7 +188,7 @@ def test_s8_a_key_without_room_is_answered_and_its_thread_not_stored(upstream: S
     reached = UpstreamSettings(name="chat", url=upstream.url, dialect="chat")
     limits = Limits(stored_bytes_per_key=10)
     full = InProcess(Settings(api_keys=[hashed("one")], upstreams=[reached], limits=limits))
-    made = ask(full, "chat-m", "word: zebra", thread=CREATE)
-    assert made.status == 200
-    assert refused(ask(full, "chat-m", "and?", thread=continued(made.json["id"])))
+    reply = ask(full, "chat-m", "word: zebra", thread=CREATE)
+    assert reply.status == 200
+    assert refused(ask(full, "chat-m", "and?", thread=continued(reply.json["id"])))
     full.close()

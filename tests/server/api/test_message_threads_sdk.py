@@ -49,13 +49,13 @@ def test_n3_a_tool_runner_s_model_sees_all(
     ]  # fmt: skip
     before = len(upstream.received)
     client = sdks.anthropic.Anthropic(base_url=base, api_key="none", max_retries=0)
-    asked: list[Any] = [{"role": "user", "content": "word: zebra"}]
+    messages: list[Any] = [{"role": "user", "content": "word: zebra"}]
     with client:
         runner: Any = client.beta.messages.tool_runner(
             model=model,
             max_tokens=99,
             tools=[sdks.anthropic.beta_tool(look), *tools],
-            messages=asked,
+            messages=messages,
             stream=stream,
         )
         *_, last = ((turn.get_final_message() if stream else turn) for turn in runner)
@@ -64,7 +64,7 @@ def test_n3_a_tool_runner_s_model_sees_all(
     assert ["zebra" in each for each in rounds] == [True] * 3
     assert ["seen a" in each for each in rounds] == [False, True, True]
     assert ["seen b" in each for each in rounds] == [False, False, True]
-    kept = call(base, "GET", f"/v1/responses/{last.id}")
-    assert kept.status == (404 if tools else 200)
+    reply = call(base, "GET", f"/v1/responses/{last.id}")
+    assert reply.status == (404 if tools else 200)
     if not tools:
-        assert kept.json["previous_response_id"]
+        assert reply.json["previous_response_id"]

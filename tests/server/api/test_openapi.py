@@ -25,8 +25,8 @@ UNDESCRIBED = {"/", "/inspector", "/inspector/{file}"}  # pages, not an API
 def sent(demo: str) -> dict[str, Any]:
     reply = call(demo, "GET", "/openapi.json")
     assert reply.status == 200
-    found: dict[str, Any] = reply.json
-    return found
+    schema: dict[str, Any] = reply.json
+    return schema
 
 
 def problems(sent: dict[str, Any], name: str, instance: Any) -> list[str]:

@@ -67,7 +67,7 @@ def test_reasoning_in_two_forms_is_the_same_streamed_and_whole(
 ) -> None:
     path, more, streamed, whole = SURFACES[surface]
     upstream.scripts["responses-thinks"] = upstream_of(*order)
-    asked = {"model": "responses-thinks", "messages": TURN, **more}
-    told = f"the {order[0]}"
-    assert whole(call(many, "POST", path, asked)) == told
-    assert streamed(call(many, "POST", path, {**asked, "stream": True})) == told
+    body = {"model": "responses-thinks", "messages": TURN, **more}
+    expected = f"the {order[0]}"
+    assert whole(call(many, "POST", path, body)) == expected
+    assert streamed(call(many, "POST", path, {**body, "stream": True})) == expected

@@ -30,8 +30,8 @@ async def answered(app: Any, **asked: Any) -> bytes:
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
-        found = next(requests, None)
-        return found if found is not None else await asyncio.Event().wait()  # type: ignore[return-value]
+        event = next(requests, None)
+        return event if event is not None else await asyncio.Event().wait()  # type: ignore[return-value]
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
@@ -46,15 +46,15 @@ async def answered(app: Any, **asked: Any) -> bytes:
 
 def noted_runs(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Any]]:
     """Of each run from now on, and what belongs to it alone."""
-    made: list[weakref.ref[Any]] = []
+    references: list[weakref.ref[Any]] = []
     begin = Run.__init__
 
     def noted(run: Run, *given: Any, **more: Any) -> None:
         begin(run, *given, **more)
-        made.extend(map(weakref.ref, (run, run.translation)))
+        references.extend(map(weakref.ref, (run, run.translation)))
 
     monkeypatch.setattr(Run, "__init__", noted)
-    return made
+    return references
 
 
 @pytest.mark.parametrize("store", [True, False])
@@ -62,17 +62,17 @@ def noted_runs(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Any]]:
 async def test_s4_nothing_of_a_response_stays_when_it_was_answered(
     monkeypatch: pytest.MonkeyPatch, store: bool, stream: bool
 ) -> None:
-    made = noted_runs(monkeypatch)
+    references = noted_runs(monkeypatch)
     app = create_app(Settings(checkpoint_interval=0.05))
     async with app.router.lifespan_context(app):
         gc.disable()
         try:
             assert b"completed" in await answered(app, store=store, stream=stream)
-            while any(each() is not None for each in made):
+            while any(each() is not None for each in references):
                 await asyncio.sleep(0.01)
         finally:
             gc.enable()
-    assert len(made) == 2
+    assert len(references) == 2
 
 
 @pytest.mark.parametrize("kind", clients.KINDS)
@@ -80,22 +80,24 @@ async def test_s4_nothing_stays_of_a_response_to_any_kind_of_client(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Nor to one that leaves or cancels, over an upstream."""
-    made = noted_runs(monkeypatch)
+    references = noted_runs(monkeypatch)
     upstream = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{upstream.sockets[0].getsockname()[1]}/v1"
     with serving(Settings(upstreams=[UpstreamSettings(url=url)], checkpoint_interval=0.05)) as base:
         connections = Connections(int(base.rpartition(":")[2]), keeps=False)
         gc.disable()
         try:
-            found = await clients.run(kind, clients.Place(connections, random.Random(1), []), Said(1, 20, 10))
-            ended = found.judged() if isinstance(found, Recording) else found
+            result = await clients.run(
+                kind, clients.Place(connections, random.Random(1), []), Said(1, 20, 10)
+            )
+            ended = result.judged() if isinstance(result, Recording) else result
             assert ended.outcome in ("completed", "incomplete", "left")
-            while any(each() is not None for each in made):
+            while any(each() is not None for each in references):
                 await asyncio.sleep(0.01)
         finally:
             gc.enable()
     upstream.close()
-    assert made
+    assert references
 
 
 @pytest.mark.parametrize("kind", clients.KINDS)
@@ -144,12 +146,12 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 def ask(base: str, kind: str) -> None:
     """Make one request, and wait for the end of its answer."""
     path, body = REQUESTS[kind]
-    asked = {"model": "m", **body}
+    request = {"model": "m", **body}
     if kind != "WebSocket":
-        call(base, "POST", path, asked)
+        call(base, "POST", path, request)
         return
     with connect(base.replace("http", "ws") + path) as socket:
-        socket.send(json.dumps(asked))
+        socket.send(json.dumps(request))
         while json.loads(socket.recv())["type"] not in ("error", "response.failed"):
             pass
 
@@ -160,8 +162,10 @@ def test_s4_nothing_of_a_failed_response_waits_for_the_collector(failure: str, k
     """An error refers to the frames in which it was raised, and they to it."""
     with ScriptedUpstream() as upstream:
         upstream.scripts["m"] = FAILURES[failure]
-        given = [UpstreamSettings(url=upstream.url)]
-        with serving(Settings(upstreams=given, forwarding=["embeddings"], checkpoint_interval=0.05)) as base:
+        upstreams = [UpstreamSettings(url=upstream.url)]
+        with serving(
+            Settings(upstreams=upstreams, forwarding=["embeddings"], checkpoint_interval=0.05)
+        ) as base:
             for times in (1, 3):  # the first loads what it needs
                 with garbage() as left:
                     for _ in range(times):

@@ -79,10 +79,10 @@ def test_a_key_that_nobody_has_checked_searches_from_this_machine_alone(searxng:
     upstreams = [UpstreamSettings(url=searxng.url, pass_through=True)]
     with serving(settings(searxng, upstreams=upstreams)) as base:
         assert search(base, ALICE).status == 200
-        asked = len(searxng.connections)
+        before = len(searxng.connections)
         refused = search(base, ALICE | {"x-forwarded-for": "192.0.2.1"})
         assert (refused.status, refused.error["code"]) == (403, "permission_denied")
-        assert len(searxng.connections) == asked
+        assert len(searxng.connections) == before
 
 
 def test_a_search_takes_a_slot_and_ends_with_its_client(searxng: ScriptedUpstream) -> None:

@@ -144,9 +144,9 @@ STRICT = {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "s
 @pytest.fixture(params=WAYS, ids=str)
 def either(request: pytest.FixtureRequest, upstream: ScriptedUpstream) -> Iterator[str]:
     options = {"json_schema": "json_object", **WAYS[request.param]}  # answers are judged here
-    given = UpstreamSettings(url=upstream.url, options=options)
+    upstream_settings = UpstreamSettings(url=upstream.url, options=options)
     limits = Limits(output_bytes=200_000)
-    with serving(Settings(upstreams=[given], timeouts=PATIENT, limits=limits)) as base:
+    with serving(Settings(upstreams=[upstream_settings], timeouts=PATIENT, limits=limits)) as base:
         yield base
 
 
@@ -168,17 +168,17 @@ def test_an_upstream_that_never_stops_is_cut_off(either: str, upstream: Scripted
     upstream.scripts["m"] = Script([*(of(n % 2, content="x" * 9000) for n in range(400)), HANG])
     reply = ask(either)
     assert (reply.status, reply.error["code"]) == (502, "upstream_output_too_long")
-    wait_until(lambda: all(asked.gone_at for asked in upstream.received))
+    wait_until(lambda: all(request.gone_at for request in upstream.received))
     assert running(either) == 0
 
 
 def test_one_choice_can_be_cancelled_by_its_id(either: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script([of(0, content="a"), of(1, content="b"), 0.6, *BOTH])
-    asked = {"model": "m", "messages": TURN, "n": 2, "stream": True}
-    with opened(either, "POST", PATH, asked) as reply:
+    body = {"model": "m", "messages": TURN, "n": 2, "stream": True}
+    with opened(either, "POST", PATH, body) as reply:
         first = reply.readline()
-        made = json.loads(first.removeprefix(b"data: "))["id"].replace("chatcmpl-", "resp_")
-        cancelled = call(either, "POST", f"/v1/responses/{made}/cancel")
+        response_id = json.loads(first.removeprefix(b"data: "))["id"].replace("chatcmpl-", "resp_")
+        cancelled = call(either, "POST", f"/v1/responses/{response_id}/cancel")
         shown = chunks(first + reply.read())
     ends = {c["index"]: c for piece in shown for c in piece["choices"] if c["finish_reason"]}
     if cancelled.status == 200:
@@ -189,8 +189,8 @@ def test_one_choice_can_be_cancelled_by_its_id(either: str, upstream: ScriptedUp
 def test_a_client_that_does_not_read_holds_its_upstream_back(either: str, upstream: ScriptedUpstream) -> None:
     pieces = [of(n % 2, content="x" * 500) for n in range(200)]
     upstream.scripts["m"] = Script([*pieces, of(0, "stop"), of(1, "stop"), DONE])
-    asked = {"model": "m", "messages": TURN, "n": 2, "stream": True}
-    with opened(either, "POST", PATH, asked) as reply:
+    body = {"model": "m", "messages": TURN, "n": 2, "stream": True}
+    with opened(either, "POST", PATH, body) as reply:
         reply.read(10)
         time.sleep(0.2)
         shown = reply.read()

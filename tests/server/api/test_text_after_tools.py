@@ -38,9 +38,9 @@ def test_a_form_follows_what_is_known_when_the_answer_begins(passes: bool) -> No
     translation, batch = read([DONE, TEXT, END])
     for n in (1, 2):
         body = encode({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "n": n})
-        asked = SURFACE.read(body, RequestHead(sealer=Sealer()))
+        request = SURFACE.read(body, RequestHead(sealer=Sealer()))
         translation.text_after_tools = passes
-        form = form_of(asked.form, translation, Sealer())
+        form = form_of(request.form, translation, Sealer())
         assert (b"Done." in form.encoders[0](batch.events)) is passes
         assert (b"Done." in (form.whole(*[translation.snapshot] * n) or b"")) is passes
 

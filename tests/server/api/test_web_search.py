@@ -83,8 +83,8 @@ def test_claude_code_finds_pages_at_other_upstreams(
     upstream: ScriptedUpstream, settings: Json, frames: list[bytes], asked: Json
 ) -> None:
     upstream.scripts["plain"] = Script(frames)
-    given = UpstreamSettings(url=upstream.url, models=["plain"], **settings)
-    with serving(Settings(upstreams=[given])) as base:
+    upstream_settings = UpstreamSettings(url=upstream.url, models=["plain"], **settings)
+    with serving(Settings(upstreams=[upstream_settings])) as base:
         answer = call(base, "POST", "/v1/messages", SEARCH).json
         streamed = call(base, "POST", "/v1/messages", {**SEARCH, "stream": True})
     assert upstream.last("plain").body["tools"] == [asked]
@@ -110,17 +110,17 @@ def test_codex_searches_with_anthropic_and_sends_what_was_found_back(upstream: S
         *stop(),
     ]
     upstream.scripts["plain"] = Script([b"data: " + each + b"\n\n" for each in payloads])
-    given = UpstreamSettings(url=upstream.url, dialect="anthropic", models=["plain"])
+    upstream_settings = UpstreamSettings(url=upstream.url, dialect="anthropic", models=["plain"])
     tools = [{"type": "web_search", "external_web_access": True}]
-    with serving(Settings(upstreams=[given])) as base:
+    with serving(Settings(upstreams=[upstream_settings])) as base:
         for wire in ("openai", "openresponses"):
             reply = stream(base, {"openresponses-wire": wire}, model="plain", tools=tools, input="x")
             validator = StreamValidator(wire)  # type: ignore[arg-type]
             assert not [each for event in reply.events for each in validator.feed(json.dumps(event))]
-            search, said = reply.final["output"]
+            search, message = reply.final["output"]
             assert search["action"]["query"] == "x"
-            asked = {"type": "message", "role": "user", "content": "more"}
-            stream(base, {}, model="plain", tools=tools, input=[asked, search, said, asked])
+            question = {"type": "message", "role": "user", "content": "more"}
+            stream(base, {}, model="plain", tools=tools, input=[question, search, message, question])
             sent = upstream.last("plain").body
             assert sent["tools"] == [{"type": "web_search_20250305", "name": "web_search"}]
             assert sent["messages"][1]["content"] == [

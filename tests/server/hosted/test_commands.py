@@ -167,19 +167,19 @@ async def test_s10_pages_and_answers_have_a_size(files: Files) -> None:
 
 async def test_commands_have_a_most_and_a_budget_and_few_run_at_once() -> None:
     server = Server(calls=6)
-    said = await server.said(search_query=searches(*["x"] * 50))
+    text = await server.said(search_query=searches(*["x"] * 50))
     assert (len(server.provider.asked), server.provider.most_at_once) == (6, 4)
-    assert "44 were not run" in said
+    assert "44 were not run" in text
     spent = Server(budget=2)
-    said = await spent.said(search_query=searches("a", "b", "c"))
+    text = await spent.said(search_query=searches("a", "b", "c"))
     assert [each.text for each in spent.provider.asked] == ["a", "b"]
-    assert said.count("budget") == 1
+    assert text.count("budget") == 1
 
 
 async def test_one_that_fails_leaves_the_others() -> None:
     server = Server(seconds=0.01)
-    said = await server.said(search_query=searches("fail", "crash", "hang", "", "fine"))
-    assert [part.splitlines()[1] for part in said.split("\n\n")] == [
+    text = await server.said(search_query=searches("fail", "crash", "hang", "", "fine"))
+    assert [part.splitlines()[1] for part in text.split("\n\n")] == [
         "The search failed: no.",
         "The command failed.",
         "It did not arrive within 0.01 seconds.",
@@ -189,11 +189,11 @@ async def test_one_that_fails_leaves_the_others() -> None:
 
 
 async def test_other_commands_are_named_and_the_time_is_given() -> None:
-    said = await Server().said(weather=[{"location": "Paris"}], click=[{"ref_id": "x", "id": 1}])
-    assert said == "Not available on this server: click, weather."
-    said = await Server().said(time=[{"utc_offset": "+03:00"}, {"utc_offset": "noon" * 100}])
-    assert said.startswith("Time at +03:00: 2")
-    assert "is not an offset" in said
+    text = await Server().said(weather=[{"location": "Paris"}], click=[{"ref_id": "x", "id": 1}])
+    assert text == "Not available on this server: click, weather."
+    text = await Server().said(time=[{"utc_offset": "+03:00"}, {"utc_offset": "noon" * 100}])
+    assert text.startswith("Time at +03:00: 2")
+    assert "is not an offset" in text
     answer = await Server().run(commands={"open": [{"ref_id": "turn0search0"}]})
     assert "give the page's URL" in answer["output"]
     assert "results" not in answer

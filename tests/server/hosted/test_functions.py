@@ -74,17 +74,17 @@ def test_a_functions_input_is_read_as_its_schema_wants_it(
     functions: str, upstream: ScriptedUpstream, arguments: str
 ) -> None:
     upstream.scripts["m"] = [calling("add", arguments), Script(text("Three."))]
-    made, _ = stream(functions, model="m").final["output"]
-    assert (made["output"], made["status"]) == ("3", "completed")
+    item, _ = stream(functions, model="m").final["output"]
+    assert (item["output"], item["status"]) == ("3", "completed")
 
 
 @pytest.mark.parametrize("wire", ["openai", "openresponses"])
 def test_a_function_is_run_between_two_answers(functions: str, upstream: ScriptedUpstream, wire: str) -> None:
     upstream.scripts["m"] = [calling("add", '{"a":1,"b":2}'), Script(text("Three."))]
     final = stream(functions, {"openresponses-wire": wire}, model="m").final
-    made, said = final["output"]
-    assert made["type"].removeprefix("openai:") == "mcp_call"
-    facts = {name: made[name] for name in ("server_label", "name", "arguments", "output", "status")}
+    item, message = final["output"]
+    assert item["type"].removeprefix("openai:") == "mcp_call"
+    facts = {name: item[name] for name in ("server_label", "name", "arguments", "output", "status")}
     assert facts == {
         "server_label": "functions",
         "name": "add",
@@ -92,7 +92,7 @@ def test_a_function_is_run_between_two_answers(functions: str, upstream: Scripte
         "output": "3",
         "status": "completed",
     }
-    assert said["content"][0]["text"] == "Three."
+    assert message["content"][0]["text"] == "Three."
     # the next turn knows of it
     upstream.scripts["m"] = Script(text("Yes."))
     stream(functions, model="m", previous_response_id=final["id"])
@@ -123,9 +123,9 @@ def test_a_module_that_cant_be_used_is_named(tmp_path: Path) -> None:
 
 def test_other_models_are_not_offered_them(upstream: ScriptedUpstream, module: str) -> None:
     at = UpstreamSettings(url=upstream.url, name="scripted")
-    given = FunctionSettings(module=module, models=["other-*"])
+    function = FunctionSettings(module=module, models=["other-*"])
     upstream.scripts["m"] = Script(text("Hm."))
-    with serving(Settings(upstreams=[at], functions=[given])) as base:
+    with serving(Settings(upstreams=[at], functions=[function])) as base:
         assert respond(base, model="m").status == 200
     assert "tools" not in upstream.received[-1].body
 
@@ -254,14 +254,14 @@ def test_s8_what_a_function_raises_is_its_own_failure(upstream: ScriptedUpstream
             for kind in KINDS:
                 upstream.scripts["m"] = [calling(name, json.dumps({"kind": kind})), Script(text("Well."))]
                 final = stream(base, model="m").final
-                made, said = final["output"]
-                assert (final["status"], said["content"][0]["text"]) == ("completed", "Well."), kind
-                assert (made["status"], made["name"]) == ("failed", name)
-                told = upstream.received[-1].body["messages"][-1]
-                assert told["role"] == "tool"
-                assert "The function failed." in told["content"], kind
-                assert "The function failed." in made["error"]
-                assert "secret-of-the-module" not in json.dumps(final) + json.dumps(told)
+                item, message = final["output"]
+                assert (final["status"], message["content"][0]["text"]) == ("completed", "Well."), kind
+                assert (item["status"], item["name"]) == ("failed", name)
+                tool_message = upstream.received[-1].body["messages"][-1]
+                assert tool_message["role"] == "tool"
+                assert "The function failed." in tool_message["content"], kind
+                assert "The function failed." in item["error"]
+                assert "secret-of-the-module" not in json.dumps(final) + json.dumps(tool_message)
         upstream.scripts["m"] = [calling("parse", '{"text":"--no-such-flag"}'), Script(text("Well."))]
         assert stream(base, model="m").final["output"][1]["content"][0]["text"] == "Well."
 
@@ -282,8 +282,8 @@ def test_s8_a_result_is_cut_for_the_model_and_the_client(
         arguments = json.dumps({"times": 10_000_000, "failed": failed})
         upstream.scripts["m"] = [calling("much", arguments), Script(text("Well."))]
         reply = stream(base, model="m")
-        made = reply.final["output"][0]
-        assert len(made["error" if failed else "output"]) <= 1000 + len("Error: Tool failed - ")
+        item = reply.final["output"][0]
+        assert len(item["error" if failed else "output"]) <= 1000 + len("Error: Tool failed - ")
         assert len(reply.body) < 100_000
         assert len(upstream.received[-1].body["messages"][-1]["content"]) <= 1000
 
@@ -296,7 +296,7 @@ def test_s8_functions_that_wait_hold_up_no_other_key(upstream: ScriptedUpstream,
         mine, yours = ({"authorization": f"Bearer key-of-{who}"} for who in ("me", "you"))
         calls = [tool_call(index, "{}", "waits", f"call_{index}") for index in range(10)]
         upstream.scripts["mine"] = [Script([*calls, chunk("tool_calls"), DONE]), Script(text("Well."))]
-        held = apart.submit(stream, base, mine, model="mine")
+        future = apart.submit(stream, base, mine, model="mine")
         wait_until(lambda: len(list(tmp_path.glob("began-*"))) == 4)
         upstream.scripts["m"] = [calling("quick", "{}"), Script(text("Well."))]
         try:
@@ -304,7 +304,7 @@ def test_s8_functions_that_wait_hold_up_no_other_key(upstream: ScriptedUpstream,
             assert len(list(tmp_path.glob("began-*"))) == 4, "more of one key wait for their turn"
         finally:
             (tmp_path / "over").touch()
-        outputs = [item.get("output") for item in held.result().final["output"][:10]]
+        outputs = [item.get("output") for item in future.result().final["output"][:10]]
         assert outputs == ["over"] * 10
 
 
@@ -373,14 +373,14 @@ def test_s1_a_function_is_not_run_again_when_its_worker_was_killed(
 
     database = tmp_path / "sessions.sqlite3"
     with serving(settings(database)) as base:
-        made = respond(base, model="m", background=True).json["id"]
+        response_id = respond(base, model="m", background=True).json["id"]
         wait_until(ran.exists)
-        database = left_by(base, made, database, 1)
+        database = left_by(base, response_id, database, 1)
     with serving(settings(database)) as base:
-        final = wait_for(base, made, "failed")
+        final = wait_for(base, response_id, "failed")
         assert [item["status"] for item in final["output"]] == ["incomplete"]
         assert final["error"]["code"] == "response_interrupted"
-        again = call(base, "GET", f"/v1/responses/{made}?stream=true")
+        again = call(base, "GET", f"/v1/responses/{response_id}?stream=true")
         assert violations(again) == []
     assert ran.read_text() == "x"
     assert len(upstream.received) == 1

@@ -250,12 +250,12 @@ async def test_closing_ends_what_is_in_progress_and_what_is_not_ready(opened: Op
     await opened.tools(server)
     called = asyncio.create_task(opened.call(server))
     key = ("named", "me", "mute")
-    asked = asyncio.create_task(opened.connections.tools(key, reached(mute.connect), "me"))
+    task = asyncio.create_task(opened.connections.tools(key, reached(mute.connect), "me"))
     while not mute.requests:
         await asyncio.sleep(0)
     await opened.connections.close()
     assert "the server is stopping" in (await failure(called)).message
-    assert "the server is stopping" in (await failure(asked)).message
+    assert "the server is stopping" in (await failure(task)).message
 
 
 async def test_those_that_wait_for_a_list_share_it_and_its_failure(opened: Opened) -> None:
@@ -263,8 +263,8 @@ async def test_those_that_wait_for_a_list_share_it_and_its_failure(opened: Opene
     server = reached(peer.connect)
     await opened.call(server)
     with opened.hurried(start_seconds=0.05):
-        found = await asyncio.gather(*(opened.tools(server) for _ in range(5)), return_exceptions=True)
-    assert {type(each) for each in found} == {McpFailure}
+        results = await asyncio.gather(*(opened.tools(server) for _ in range(5)), return_exceptions=True)
+    assert {type(each) for each in results} == {McpFailure}
     assert [name for name, _ in peer.requests].count("tools/list") == 1
 
 

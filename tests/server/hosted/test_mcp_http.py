@@ -33,9 +33,9 @@ SECRET = "hidden-authorization-0123456789"
 
 
 def server_of(peer: HttpPeer, **fields: Any) -> McpServer:
-    given = {"label": "http", "secrets": [SECRET], "times": (5.0, 5.0, 60.0)} | fields
+    options = {"label": "http", "secrets": [SECRET], "times": (5.0, 5.0, 60.0)} | fields
     headers = {"authorization": f"Bearer {SECRET}", "x-tenant": "one"}
-    return server_at(f"{peer.upstream.url}/mcp?k={SECRET}", headers, **given)
+    return server_at(f"{peer.upstream.url}/mcp?k={SECRET}", headers, **options)
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def peer() -> Iterator[HttpPeer]:
 
 @pytest.fixture
 async def connections() -> AsyncIterator[McpConnections]:
-    made = McpConnections(Limits(mcp_message_bytes=4096))
-    yield made
-    await made.close()
+    pool = McpConnections(Limits(mcp_message_bytes=4096))
+    yield pool
+    await pool.close()
 
 
 def use(connections: McpConnections, server: McpServer, name: str | None = None) -> Any:
@@ -135,8 +135,8 @@ async def test_s7_an_answer_that_can_t_be_read_is_not_quoted(
     peer.results["tools/call"] = Script(
         *(([body], 200, JSON) if kind == "json" else ([b"data: " + body + b"\n\n"],))
     )
-    said = await failure(use(connections, server_of(peer), "echo"))
-    assert said == "its answer is not what the protocol defines"
+    message = await failure(use(connections, server_of(peer), "echo"))
+    assert message == "its answer is not what the protocol defines"
 
 
 @pytest.mark.parametrize("over", ["http", "program"])
@@ -154,8 +154,8 @@ async def test_half_a_surrogate_in_arguments_fails_no_other_call(
         connections.call(key, server, who, name, {"city": city})
         for who, city in (("me", "\ud800"), ("you", "Oslo"), ("me", "a\udc00b"), ("you", "Rome"))
     ]
-    found = await asyncio.gather(*calls, return_exceptions=True)
-    assert not [each for each in found if isinstance(each, BaseException)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert not [each for each in results if isinstance(each, BaseException)]
     assert await connections.call(key, server, "you", name, {"city": "Oslo"})
     assert connections._shared[key].connection is not None
     if over == "http":
@@ -338,7 +338,7 @@ async def test_a_call_is_not_sent_again_when_its_connection_ends_without_an_answ
     peer.upstream.answer = answers
     assert await use(connections, server_of(peer), "echo") == "done"
     connections._shared["named", "me", "http"].connection._changes += 1  # type: ignore[union-attr]
-    asked = len(peer.asked("tools/list"))
+    before = len(peer.asked("tools/list"))
 
     def leave_once(received: Received) -> Script:
         peer.upstream.answer = answers
@@ -346,7 +346,7 @@ async def test_a_call_is_not_sent_again_when_its_connection_ends_without_an_answ
 
     peer.upstream.answer = leave_once
     assert [each.name for each in await use(connections, server_of(peer))] == ["echo"]
-    assert len(peer.asked("tools/list")) == asked + 2
+    assert len(peer.asked("tools/list")) == before + 2
 
 
 async def test_s8_a_server_that_never_answers_has_its_time(
@@ -405,11 +405,11 @@ async def test_s8_names_that_one_key_has_looked_up_hold_up_no_other_key(
 ) -> None:
     """The hosts are ones that the operator allows, and their name server does not answer."""
     answered = threading.Event()
-    asked: list[str] = []
+    hosts: list[str] = []
     look_up = socket.getaddrinfo
 
     def slow(host: Any, *rest: Any, **options: Any) -> Any:
-        asked.append(host)
+        hosts.append(host)
         if str(host).startswith("slow"):
             assert answered.wait(60)
         return look_up("127.0.0.1", *rest, **options)
@@ -424,11 +424,11 @@ async def test_s8_names_that_one_key_has_looked_up_hold_up_no_other_key(
 
     try:
         mine = [asyncio.create_task(open_at("me", f"slow{n}.internal")) for n in range(16)]
-        while not asked:
+        while not hosts:
             await asyncio.sleep(0.005)
         assert [each.name for each in await open_at("you", "quick.internal")] == ["echo"]
         assert await asyncio.to_thread(lambda: "free") == "free"
-        assert len([each for each in asked if each.startswith("slow")]) == 1, "one at a time of one key"
+        assert len([each for each in hosts if each.startswith("slow")]) == 1, "one at a time of one key"
     finally:
         answered.set()
         for each in mine:
@@ -437,6 +437,6 @@ async def test_s8_names_that_one_key_has_looked_up_hold_up_no_other_key(
 
 
 async def test_s10_no_address_of_this_network(peer: HttpPeer, connections: McpConnections) -> None:
-    said = await failure(use(connections, server_of(peer, is_public=True)))
-    assert "can't be reached" in said
+    message = await failure(use(connections, server_of(peer, is_public=True)))
+    assert "can't be reached" in message
     assert not peer.upstream.connections

@@ -22,8 +22,8 @@ from tests.support.upstream import Script
 
 @pytest.fixture
 def weather(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path) as made:
-        yield made
+    with served(tmp_path) as server:
+        yield server
 
 
 def items(response: Any, kind: str) -> list[dict[str, Any]]:
@@ -62,8 +62,12 @@ def test_the_published_wire_has_the_same_with_slugs(weather: Served) -> None:
         "openai:mcp_list_tools",
         "openai:mcp_approval_request",
     ]
-    given = [{"role": "user", "content": "Rain in Oslo?"}, *response["output"], answer(response["output"][1])]
-    second = weather.stream("openresponses", input=given, tools=[ALWAYS])[-1]["response"]
+    history = [
+        {"role": "user", "content": "Rain in Oslo?"},
+        *response["output"],
+        answer(response["output"][1]),
+    ]
+    second = weather.stream("openresponses", input=history, tools=[ALWAYS])[-1]["response"]
     assert [each["type"] for each in second["output"]] == ["openai:mcp_call", "message"]
     assert weather.calls == [{"city": "Oslo"}]
 
@@ -94,16 +98,16 @@ def answer(request: dict[str, Any], approve: bool = True) -> dict[str, Any]:
 
 def test_an_approval_in_the_next_turn_runs_the_call(weather: Served) -> None:
     _, first = weather.ask(tools=[ALWAYS])
-    (asked,) = items(first, "mcp_approval_request")
-    assert (asked["name"], asked["arguments"], first["status"]) == (
+    (request,) = items(first, "mcp_approval_request")
+    assert (request["name"], request["arguments"], first["status"]) == (
         "get_forecast",
         '{"city":"Oslo"}',
         "completed",
     )
     assert weather.calls == []
-    _, second = weather.ask(input=[answer(asked)], previous_response_id=first["id"], tools=[ALWAYS])
+    _, second = weather.ask(input=[answer(request)], previous_response_id=first["id"], tools=[ALWAYS])
     (called,) = items(second, "mcp_call")
-    assert called["approval_request_id"] == asked["id"]
+    assert called["approval_request_id"] == request["id"]
     assert items(second, "message")[0]["content"][0]["text"] == "Told: Rain in Oslo"
     _, third = weather.ask(input="And now?", previous_response_id=second["id"], tools=[ALWAYS])
     assert items(third, "message")[0]["content"][0]["text"] == "Told: Rain in Oslo"
@@ -111,20 +115,20 @@ def test_an_approval_in_the_next_turn_runs_the_call(weather: Served) -> None:
 
 
 def test_an_approval_in_a_conversation_runs_the_call(weather: Served) -> None:
-    made = json.loads(weather.app.call("POST", "/v1/conversations", {}).body)
-    _, first = weather.ask(conversation=made["id"], tools=[ALWAYS])
-    (asked,) = items(first, "mcp_approval_request")
-    _, second = weather.ask(input=[answer(asked)], conversation=made["id"], tools=[ALWAYS])
+    conversation = json.loads(weather.app.call("POST", "/v1/conversations", {}).body)
+    _, first = weather.ask(conversation=conversation["id"], tools=[ALWAYS])
+    (request,) = items(first, "mcp_approval_request")
+    _, second = weather.ask(input=[answer(request)], conversation=conversation["id"], tools=[ALWAYS])
     assert items(second, "mcp_call")[0]["output"] == "Rain in Oslo"
-    _, third = weather.ask(input="And now?", conversation=made["id"], tools=[ALWAYS])
+    _, third = weather.ask(input="And now?", conversation=conversation["id"], tools=[ALWAYS])
     assert items(third, "message")[0]["content"][0]["text"] == "Told: Rain in Oslo"
     assert weather.calls == [{"city": "Oslo"}]
 
 
 def test_a_call_that_is_refused_does_not_run_and_the_model_is_told(weather: Served) -> None:
     _, first = weather.ask(tools=[ALWAYS])
-    (asked,) = items(first, "mcp_approval_request")
-    _, second = weather.ask(input=[answer(asked, False)], previous_response_id=first["id"], tools=[ALWAYS])
+    (request,) = items(first, "mcp_approval_request")
+    _, second = weather.ask(input=[answer(request, False)], previous_response_id=first["id"], tools=[ALWAYS])
     assert not items(second, "mcp_call")
     assert "not approve" in items(second, "message")[0]["content"][0]["text"]
     assert weather.calls == []
@@ -134,16 +138,16 @@ def test_a_call_that_is_refused_does_not_run_and_the_model_is_told(weather: Serv
 def test_a_second_decision_on_a_call_counts_if_it_says_the_same(weather: Served, first: bool) -> None:
     """Of two that contradict each other neither is chosen: the client is told, and nothing runs twice."""
     _, begun = weather.ask(tools=[ALWAYS])
-    (asked,) = items(begun, "mcp_approval_request")
-    both = [answer(asked, first), answer(asked, not first)]
+    (request,) = items(begun, "mcp_approval_request")
+    both = [answer(request, first), answer(request, not first)]
     status, refused = weather.ask(input=both, previous_response_id=begun["id"], tools=[ALWAYS])
     assert (status, refused["error"]["param"]) == (400, "input[1]")
     assert ("approved before" if first else "declined before") in refused["error"]["message"]
     assert weather.calls == []
-    same = [answer(asked, first), answer(asked, first)]
+    same = [answer(request, first), answer(request, first)]
     _, decided = weather.ask(input=same, previous_response_id=begun["id"], tools=[ALWAYS])
     assert len(items(decided, "mcp_call")) == int(first)
-    late = [answer(asked, not first)]
+    late = [answer(request, not first)]
     status, refused = weather.ask(input=late, previous_response_id=decided["id"], tools=[ALWAYS])
     assert (status, refused["error"]["param"]) == (400, "input[0]")
     assert len(weather.calls) == int(first)
@@ -151,28 +155,28 @@ def test_a_second_decision_on_a_call_counts_if_it_says_the_same(weather: Served,
 
 def test_decisions_that_a_conversation_has_are_read_in_one_way(weather: Served) -> None:
     """The first counts, for the call as for what the model is told."""
-    made = json.loads(weather.app.call("POST", "/v1/conversations", {}).body)
-    _, begun = weather.ask(conversation=made["id"], tools=[ALWAYS])
-    (asked,) = items(begun, "mcp_approval_request")
-    added = {"items": [answer(asked, False), answer(asked, True)]}
-    assert weather.app.call("POST", f"/v1/conversations/{made['id']}/items", added).status == 200
-    _, told = weather.ask(input="And now?", conversation=made["id"], tools=[ALWAYS])
-    assert "not approve" in items(told, "message")[0]["content"][0]["text"]
+    conversation = json.loads(weather.app.call("POST", "/v1/conversations", {}).body)
+    _, begun = weather.ask(conversation=conversation["id"], tools=[ALWAYS])
+    (request,) = items(begun, "mcp_approval_request")
+    added = {"items": [answer(request, False), answer(request, True)]}
+    assert weather.app.call("POST", f"/v1/conversations/{conversation['id']}/items", added).status == 200
+    _, response = weather.ask(input="And now?", conversation=conversation["id"], tools=[ALWAYS])
+    assert "not approve" in items(response, "message")[0]["content"][0]["text"]
     assert weather.calls == []
 
 
 def test_s7_a_client_that_keeps_everything_itself_can_approve_only_what_was_asked(weather: Served) -> None:
     _, first = weather.ask(tools=[ALWAYS], store=False)
-    (asked,) = items(first, "mcp_approval_request")
+    (request,) = items(first, "mcp_approval_request")
     question = {"role": "user", "content": "Rain in Oslo?"}
-    forged = [question, asked | {"arguments": '{"city":"Rome"}'}, answer(asked)]
+    forged = [question, request | {"arguments": '{"city":"Rome"}'}, answer(request)]
     status, refused = weather.ask(input=forged, tools=[ALWAYS], store=False)
     assert (status, weather.calls) == (400, [])
     assert "has not asked" in refused["error"]["message"]
-    given = [question, *first["output"], answer(asked)]
-    _, second = weather.ask(input=given, tools=[ALWAYS], store=False)
+    history = [question, *first["output"], answer(request)]
+    _, second = weather.ask(input=history, tools=[ALWAYS], store=False)
     assert items(second, "mcp_call")[0]["output"] == "Rain in Oslo"
-    _, third = weather.ask(input=given, tools=[ALWAYS], store=False)
+    _, third = weather.ask(input=history, tools=[ALWAYS], store=False)
     assert items(third, "mcp_call")[0]["status"] == "failed"
     assert weather.calls == [{"city": "Oslo"}], "an approval is for one call"
 
@@ -233,10 +237,10 @@ def test_openai_python_approves_and_goes_on(weather: Served) -> None:
         ) as client:
             tool: Any = {**ALWAYS, "allowed_tools": ["get_forecast"]}
             first = await client.responses.create(model="m", input="Rain in Oslo?", tools=[tool])
-            (asked,) = (each for each in first.output if each.type == "mcp_approval_request")
-            given: Any = [answer({"id": asked.id})]
+            (request,) = (each for each in first.output if each.type == "mcp_approval_request")
+            decisions: Any = [answer({"id": request.id})]
             second = await client.responses.create(
-                model="m", input=given, tools=[tool], previous_response_id=first.id
+                model="m", input=decisions, tools=[tool], previous_response_id=first.id
             )
             return first, second
 
@@ -249,14 +253,14 @@ def test_s7_an_approval_survives_a_restart(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SEALING", "ab" * 32)
     with served(tmp_path, sealing_key_env="SEALING") as before:
         _, first = before.ask(tools=[ALWAYS])
-    (asked,) = items(first, "mcp_approval_request")
+    (request,) = items(first, "mcp_approval_request")
     with served(tmp_path, sealing_key_env="SEALING") as after:
         port = before.peer.upstream.url
         assert after.peer.upstream.url != port
-        _, second = after.ask(input=[answer(asked)], previous_response_id=first["id"], tools=[ALWAYS])
+        _, second = after.ask(input=[answer(request)], previous_response_id=first["id"], tools=[ALWAYS])
         assert items(second, "mcp_call")[0]["output"] == "Rain in Oslo"
     with served(tmp_path, sealing_key_env="SEALING") as later:
-        status, refused = later.ask(input=[answer(asked)], previous_response_id=first["id"], tools=[ALWAYS])
+        status, refused = later.ask(input=[answer(request)], previous_response_id=first["id"], tools=[ALWAYS])
         assert (status, later.calls) == (400, []), "an approval is for one call, in every branch"
         assert "has been used" in refused["error"]["message"]
 

@@ -54,19 +54,21 @@ class Station:
 
     @property
     def ran(self) -> list[dict[str, Any]]:
-        return [asked["arguments"] for method, asked in self.peer.requests if method == "tools/call"]
+        return [
+            parameters["arguments"] for method, parameters in self.peer.requests if method == "tools/call"
+        ]
 
 
 @pytest.fixture
 async def station() -> AsyncIterator[Callable[..., Station]]:
-    made: list[Station] = []
+    stations: list[Station] = []
 
     def make(*keys: bytes, **fields: Any) -> Station:
-        made.append(Station(*keys, **fields))
-        return made[-1]
+        stations.append(Station(*keys, **fields))
+        return stations[-1]
 
     yield make
-    for each in made:
+    for each in stations:
         await each.servers.close()
 
 
@@ -75,10 +77,10 @@ def call(name: str, arguments: str = "{}", approval_id: str | None = None) -> Ho
 
 
 async def test_a_call_of_the_sdks_server_is_an_item_with_openais_fields() -> None:
-    made = Station()
-    kept = weather_server()
-    made.servers._servers["weather"] = reached(lambda: in_memory(kept))
-    tools = await made.tools(server_description="About rain.", require_approval="never")
+    rig = Station()
+    server = weather_server()
+    rig.servers._servers["weather"] = reached(lambda: in_memory(server))
+    tools = await rig.tools(server_description="About rain.", require_approval="never")
     assert [each.name for each in tools.functions] == [
         "mcp__weather__get_forecast",
         "mcp__weather__file_report",
@@ -88,11 +90,11 @@ async def test_a_call_of_the_sdks_server_is_an_item_with_openais_fields() -> Non
     assert tools.functions[0].parameters["required"] == ["city"]
     (listed,) = tools.preface
     assert listed["tools"][0]["annotations"] == {"readOnlyHint": True}
-    asked = call("get_forecast", '{"city":"Oslo"}')
-    assert tools.is_repeatable(asked)
+    tool_call = call("get_forecast", '{"city":"Oslo"}')
+    assert tools.is_repeatable(tool_call)
     assert not tools.is_repeatable(call("file_report"))
-    result = await tools.run(asked)
-    item = tools.announce(asked) | result.item
+    result = await tools.run(tool_call)
+    item = tools.announce(tool_call) | result.item
     assert item == {
         "type": "mcp_call",
         "server_label": "weather",
@@ -103,7 +105,7 @@ async def test_a_call_of_the_sdks_server_is_an_item_with_openais_fields() -> Non
         "output": "Rain in Oslo tomorrow",
         "error": None,
     }
-    assert [kind for kind, _ in tools.progress(asked)] == [
+    assert [kind for kind, _ in tools.progress(tool_call)] == [
         "response.mcp_call.in_progress",
         "response.mcp_call_arguments.delta",
         "response.mcp_call_arguments.done",
@@ -111,11 +113,11 @@ async def test_a_call_of_the_sdks_server_is_an_item_with_openais_fields() -> Non
     broken = await tools.run(call("break_down"))
     assert (broken.failed, broken.item["status"]) == (True, "failed")
     assert broken.item["error"]["type"] == "mcp_tool_execution_error"
-    for each in (item, tools.announce(asked) | broken.item):
-        recalled = made.servers.recall(UnknownItem(each), upstream_has=False)
+    for each in (item, tools.announce(tool_call) | broken.item):
+        recalled = rig.servers.recall(UnknownItem(each), upstream_has=False)
         assert recalled is not None
         assert recalled.output in ("Rain in Oslo tomorrow", broken.output)
-    long = await made.tools(HostedContext("me", 40, 5.0), require_approval="never")
+    long = await rig.tools(HostedContext("me", 40, 5.0), require_approval="never")
     cut = await long.run(call("get_forecast", json.dumps({"city": "x" * 100})))
     assert (len(cut.output), cut.output[-5:]) == (40, "[cut]")
     assert cut.item["output"] == cut.output
@@ -124,8 +126,8 @@ async def test_a_call_of_the_sdks_server_is_an_item_with_openais_fields() -> Non
     malformed = await tools.run(call("get_forecast", '["Oslo"'))
     assert malformed.item["arguments"] == '["Oslo"'
     assert "not a JSON object" in malformed.output
-    assert kept.calls == [("get_forecast", "Oslo"), ("get_forecast", "x" * 100)]  # type: ignore[attr-defined]
-    await made.servers.close()
+    assert server.calls == [("get_forecast", "Oslo"), ("get_forecast", "x" * 100)]  # type: ignore[attr-defined]
+    await rig.servers.close()
 
 
 @pytest.mark.parametrize(
@@ -174,12 +176,12 @@ async def test_allowed_tools_are_the_requests_and_the_operators(
 async def test_approval_is_required_as_the_request_and_the_operator_say(
     station: Callable[..., Station], required: Any, ours: Any, asked: set[str]
 ) -> None:
-    made = station(require_approval=ours)
-    tools = await made.tools(**({} if required is None else {"require_approval": required}))
+    rig = station(require_approval=ours)
+    tools = await rig.tools(**({} if required is None else {"require_approval": required}))
     assert {name for name in ("read", "write") if tools.approval(call(name))} == asked
     for name in asked:
         assert "not approved" in (await tools.run(call(name))).output
-    assert not made.ran
+    assert not rig.ran
 
 
 def answered(request: dict[str, Any], approve: bool = True, **changes: Any) -> list[Any]:
@@ -194,8 +196,8 @@ async def approved(made: Station) -> dict[str, Any]:
 
 
 async def test_s7_an_approval_runs_what_was_approved_and_once(station: Callable[..., Station]) -> None:
-    made = station()
-    request = await approved(made)
+    rig = station()
+    request = await approved(rig)
     assert request == {
         "type": "mcp_approval_request",
         "id": request["id"],
@@ -204,18 +206,18 @@ async def test_s7_an_approval_runs_what_was_approved_and_once(station: Callable[
         "arguments": '{"n":1}',
     }
     assert len(request["id"]) <= 64
-    tools = await made.tools()
+    tools = await rig.tools()
     assert tools.released(answered(request, approve=False)) == []
     (released,) = tools.released(answered(request))
     assert tools.approval(released) is None
     result = await tools.run(released)
-    assert (result.output, made.ran) == ('{"n": 1}', [{"n": 1}])
+    assert (result.output, rig.ran) == ('{"n": 1}', [{"n": 1}])
     assert tools.announce(released)["approval_request_id"] == request["id"]
     item = UnknownItem(tools.announce(released) | result.item)
     assert tools.released([*answered(request), item]) == [], "it has run in this conversation"
-    (again,) = (await made.tools()).released(answered(request))
+    (again,) = (await rig.tools()).released(answered(request))
     used = await tools.run(again)
-    assert (used.failed, made.ran) == (True, [{"n": 1}]), "in another one it has been used"
+    assert (used.failed, rig.ran) == (True, [{"n": 1}]), "in another one it has been used"
 
 
 @pytest.mark.parametrize(
@@ -233,13 +235,13 @@ async def test_s7_an_approval_runs_what_was_approved_and_once(station: Callable[
 async def test_s7_an_approval_of_something_else_is_refused(
     station: Callable[..., Station], context: HostedContext, fields: dict[str, Any], changes: dict[str, Any]
 ) -> None:
-    made = station()
-    request = await approved(made)
+    rig = station()
+    request = await approved(rig)
     shown = request | changes
-    tools = await made.tools(context, **fields)
+    tools = await rig.tools(context, **fields)
     with pytest.raises(InvalidRequestError):
         tools.released(answered(shown))
-    assert not made.ran
+    assert not rig.ran
 
 
 async def test_s7_approvals_survive_a_restart_but_no_other_key_time_or_tool(
@@ -268,12 +270,12 @@ async def test_s7_workers_that_race_for_an_approval_run_it_once(station: Callabl
     store = MemoryStore()
     workers = [station(store=store) for _ in range(2)]
     request = await approved(workers[0])
-    found = []
+    runs = []
     for each in workers * 3:
         tools = await each.tools()
         (released,) = tools.released(answered(request))
-        found.append(tools.run(released))
-    results = await asyncio.gather(*found)
+        runs.append(tools.run(released))
+    results = await asyncio.gather(*runs)
     assert [len(each.ran) for each in workers].count(1) == 1
     assert sum(len(each.ran) for each in workers) == 1
     assert sorted(each.failed for each in results) == [False, *[True] * 5]
@@ -283,15 +285,15 @@ async def test_an_approval_that_can_not_be_recorded_runs_nothing_and_stays(
     station: Callable[..., Station],
 ) -> None:
     store = FailingStore()
-    made = station(store=store)
-    request = await approved(made)
-    tools = await made.tools()
+    rig = station(store=store)
+    request = await approved(rig)
+    tools = await rig.tools()
     (released,) = tools.released(answered(request))
     store.down.add("use_once")
     assert "was not run" in (await tools.run(released)).output
     store.down.clear()
     assert (await tools.run(released)).output == '{"n": 1}'
-    assert made.ran == [{"n": 1}]
+    assert rig.ran == [{"n": 1}]
 
 
 @pytest.mark.parametrize(
@@ -300,43 +302,43 @@ async def test_an_approval_that_can_not_be_recorded_runs_nothing_and_stays(
 async def test_a_tool_that_the_server_changed_since_its_list_is_not_run(
     station: Callable[..., Station], later: list[Any]
 ) -> None:
-    made = station()
-    request = await approved(made)
-    tools = await made.tools()
+    rig = station()
+    request = await approved(rig)
+    tools = await rig.tools()
     (released,) = tools.released(answered(request))
 
     async def change(sent: Any) -> None:
         await sent.send(notification("notifications/tools/list_changed"))
 
-    made.peer.flood = change
-    never = await made.tools(require_approval="never")
+    rig.peer.flood = change
+    never = await rig.tools(require_approval="never")
     assert not (await never.run(call("read"))).failed
-    made.peer.flood = None
-    made.peer.answers["tools/list"] = {"tools": [tool("read", **READS), *later]}
+    rig.peer.flood = None
+    rig.peer.answers["tools/list"] = {"tools": [tool("read", **READS), *later]}
     assert "changed this tool" in (await tools.run(released)).output
     assert not (await never.run(call("read"))).failed, "it is as it was"
-    assert made.ran == [{}, {}]
-    made.peer.answers["tools/list"] = {"tools": [tool("read", **READS), tool("write")]}
-    await made.servers.close()
+    assert rig.ran == [{}, {}]
+    rig.peer.answers["tools/list"] = {"tools": [tool("read", **READS), tool("write")]}
+    await rig.servers.close()
     same = station(store=MemoryStore())
     assert (await same.tools()).released(answered(request)), "the approval was not used up"
 
 
 async def test_deferred_loading_changes_nothing(station: Callable[..., Station]) -> None:
-    made = station()
-    given = [await made.tools(**more) for more in ({}, {"defer_loading": True}, {"defer_loading": "x"})]
-    assert [each.functions for each in given[1:]] == [given[0].functions] * 2
-    assert [each.preface for each in given[1:]] == [given[0].preface] * 2
+    rig = station()
+    variants = [await rig.tools(**more) for more in ({}, {"defer_loading": True}, {"defer_loading": "x"})]
+    assert [each.functions for each in variants[1:]] == [variants[0].functions] * 2
+    assert [each.preface for each in variants[1:]] == [variants[0].preface] * 2
 
 
 async def test_the_list_is_shown_once_and_again_when_it_changed(station: Callable[..., Station]) -> None:
-    made = station()
-    tools = await made.tools()
+    rig = station()
+    tools = await rig.tools()
     (listed,) = tools.preface
-    again = await made.tools()
+    again = await rig.tools()
     again.released([UnknownItem({**listed, "id": "mcpl_1"})])
     assert again.preface == []
-    fewer = await made.tools(allowed_tools=["read"])
+    fewer = await rig.tools(allowed_tools=["read"])
     fewer.released([UnknownItem(listed)])
     assert len(fewer.preface) == 1
 
@@ -344,9 +346,9 @@ async def test_the_list_is_shown_once_and_again_when_it_changed(station: Callabl
 async def test_a_server_that_can_not_be_listed_has_no_tools_and_says_why(
     station: Callable[..., Station],
 ) -> None:
-    made = station()
-    made.peer.answers["tools/list"] = {"tools": 5}
-    tools = await made.tools()
+    rig = station()
+    rig.peer.answers["tools/list"] = {"tools": 5}
+    tools = await rig.tools()
     assert tools.functions == []
     (listed,) = tools.preface
     assert (listed["tools"], listed["error"]) == ([], "its answer is not what the protocol defines")

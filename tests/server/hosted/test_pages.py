@@ -163,15 +163,15 @@ async def test_s10_the_pages_of_a_request_have_a_sum_and_are_opened_a_few_at_onc
     monkeypatch.setattr(pages_module, "fetch_file", fetch)
     opening = pages(page_bytes=2000)
     budget = opening.budget()
-    asked = [
+    tasks = [
         asyncio.create_task(opening.open("https://a.example/", lambda _: True, budget)) for _ in range(20)
     ]
     while at_once < 4:
         await asyncio.sleep(0)
     go_on.set()
-    found = await asyncio.gather(*asked, return_exceptions=True)
-    assert [type(each) for each in found] == [Page] * 7 + [HostedToolError] * 13
-    assert "8000 bytes together" in str(found[-1])
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in results] == [Page] * 7 + [HostedToolError] * 13
+    assert "8000 bytes together" in str(results[-1])
     assert most == 4
     # however many tools of this kind it declares; another request has its own
     search = WebSearch(WebSearchSettings(provider="duckduckgo", page_bytes=2000), Provider())
@@ -187,11 +187,11 @@ async def test_s10_the_pages_of_a_request_have_a_sum_and_are_opened_a_few_at_onc
 async def test_half_a_surrogate_in_a_query_or_an_address_is_no_failure_of_ours(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = WebSearchSettings(provider="duckduckgo", seconds=5.0)
+    settings = WebSearchSettings(provider="duckduckgo", seconds=5.0)
     provider = Provider()
-    tool = WebSearch(given, provider).tool({"filters": {"allowed_domains": ["\udc00.example"]}}, {})
-    said = await tool.run(HostedCall("c", "web_search", '{"query":"rain \\ud800"}'))
-    assert said.output == "Nothing was found."
+    tool = WebSearch(settings, provider).tool({"filters": {"allowed_domains": ["\udc00.example"]}}, {})
+    result = await tool.run(HostedCall("c", "web_search", '{"query":"rain \\ud800"}'))
+    assert result.output == "Nothing was found."
     assert await tool.search("a\ud800b", domains=["\ud800.example"]) == []
     assert provider.asked == ["rain \ufffd", "a\ufffdb"]
     opened = await tool.run(HostedCall("c", "open_page", '{"url":"https://a.example/\\ud800"}'))
@@ -227,8 +227,8 @@ def test_every_provider_is_asked_and_read(name: str) -> None:
     _, _, form, read = _PROVIDERS[name]
     hits = read(ANSWERS[name])
     assert [(hit.url, hit.title, hit.text) for hit in hits] == [("https://a.example/x", "T", "C")]
-    asked = form(SearchQuery("rain & sun", 3, ["a.example"], ["b.example"], "DE"), "key")
-    sent = f"{asked.path} {asked.body!r}"
+    request = form(SearchQuery("rain & sun", 3, ["a.example"], ["b.example"], "DE"), "key")
+    sent = f"{request.path} {request.body!r}"
     assert "rain" in sent
     assert "a.example" in sent
     assert "b.example" in sent
@@ -273,8 +273,8 @@ def test_no_number_of_an_entity_makes_a_page_or_a_search_unreadable(entity: str)
     assert page_of(f"<title>A{entity}</title><p>One").text == "One"
     assert page_of(f"<p>One &amp; two<p>{entity}<p>three").text.splitlines()[-1] == "three"
     assert plain_text(f"a {entity} b").endswith(" b")
-    found = f'{{"results":[{{"url":"https://a.example","title":"A","content":"{entity}"}}]}}'
-    assert [hit.title for hit in _PROVIDERS["searxng"][3](found.encode())] == ["A"]
+    body = f'{{"results":[{{"url":"https://a.example","title":"A","content":"{entity}"}}]}}'
+    assert [hit.title for hit in _PROVIDERS["searxng"][3](body.encode())] == ["A"]
 
 
 def test_s10_all_the_bytes_of_a_request_s_budget_may_be_used_and_no_more() -> None:

@@ -150,8 +150,8 @@ def test_s8_who_leaves_in_a_later_round_pays_all_of_them(
     limits = Limits(tokens_per_minute_per_key=5000)
     more = {"prices": prices, "limits": limits, "api_keys": [hashed("one")]}
     with reading(upstream, tmp_path, keep_alive=0.1, **more) as base:
-        asked = {"model": "m", "input": "x", "stream": True, "store": False}
-        with opened(base, "POST", "/v1/responses", asked, ONE) as reply:
+        body = {"model": "m", "input": "x", "stream": True, "store": False}
+        with opened(base, "POST", "/v1/responses", body, ONE) as reply:
             data = b""
             while len(upstream.received) < 2 or data.count(b"output_text.delta") < words + 1:
                 data += reply.read1(65536)
@@ -235,5 +235,5 @@ def test_whole_answers_are_read_in_every_round(upstream: ScriptedUpstream, tmp_p
     upstream.scripts["m"] = [Script([frame(choices=[each]), DONE]) for each in (first, last)]
     with reading(upstream, tmp_path) as base:
         reply = respond(base, model="m")
-    said = [item["content"][0]["text"] for item in reply.json["output"] if item["type"] == "message"]
-    assert (reply.json["status"], said) == ("completed", ["I read.", "Done."])
+    texts = [item["content"][0]["text"] for item in reply.json["output"] if item["type"] == "message"]
+    assert (reply.json["status"], texts) == ("completed", ["I read.", "Done."])

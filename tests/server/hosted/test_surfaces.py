@@ -89,11 +89,11 @@ def test_an_answer_that_names_a_page_cites_it(searching: str, upstream: Scripted
     cites(upstream)
     include = ["web_search_call.action.sources"]
     reply = stream(searching, {"openresponses-wire": wire}, model="m", tools=SEARCH, include=include)
-    said = reply.final["output"][-1]["content"][0]
-    assert said["text"] == "".join(ANSWER)
-    (cited,) = said["annotations"]
+    content = reply.final["output"][-1]["content"][0]
+    assert content["text"] == "".join(ANSWER)
+    (cited,) = content["annotations"]
     assert cited == {**CITED, "start_index": 3, "end_index": 3 + len(LINK)}
-    assert said["text"][cited["start_index"] : cited["end_index"]] == LINK
+    assert content["text"][cited["start_index"] : cited["end_index"]] == LINK
     assert reply.final["output"][0]["action"]["sources"] == [{"type": "url", "url": HIT[0], "title": HIT[1]}]
     added = next(each for each in reply.events if each["type"].endswith("annotation.added"))
     assert added["annotation"] == cited
@@ -125,18 +125,18 @@ def test_answers_of_every_kind_of_upstream_cite(
     ]
     with serving(settings(upstream, searxng, upstreams=[at], web_search=where)) as base:
         final = stream(base, model="m", tools=SEARCH).final
-    said = final["output"][-1]["content"][0]
-    assert said["annotations"] == [{**CITED, "start_index": 3, "end_index": 3 + len(LINK)}]
+    content = final["output"][-1]["content"][0]
+    assert content["annotations"] == [{**CITED, "start_index": 3, "end_index": 3 + len(LINK)}]
 
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_clients_of_other_apis_see_what_is_cited(
     searching: str, upstream: ScriptedUpstream, streamed: bool
 ) -> None:
-    asked = [{"role": "user", "content": "x"}]
-    chat = {"model": "m", "messages": asked, "web_search_options": {}, "stream": streamed}
+    turn = [{"role": "user", "content": "x"}]
+    chat = {"model": "m", "messages": turn, "web_search_options": {}, "stream": streamed}
     tools = [{"type": "web_search_20250305", "name": "web_search"}]
-    messages = {"model": "m", "max_tokens": 99, "messages": asked, "tools": tools, "stream": streamed}
+    messages = {"model": "m", "max_tokens": 99, "messages": turn, "tools": tools, "stream": streamed}
     gemini = {"contents": [{"role": "user", "parts": [{"text": "x"}]}], "tools": [{"googleSearch": {}}]}
     verb = "streamGenerateContent?alt=sse" if streamed else "generateContent"
     cites(upstream)

@@ -121,9 +121,9 @@ def test_hosted_and_client_calls_in_one_answer(searching: str, upstream: Scripte
     output = {"type": "function_call_output", "call_id": "call_a", "output": "one"}
     stream(searching, model="m", tools=[*SEARCH, mine], previous_response_id=first["id"], input=[output])
     messages = upstream.received[-1].body["messages"]
-    said = {each["tool_call_id"]: each["content"] for each in messages if each["role"] == "tool"}
-    assert said["call_a"] == "one"
-    assert len(said) == 2
+    outputs = {each["tool_call_id"]: each["content"] for each in messages if each["role"] == "tool"}
+    assert outputs["call_a"] == "one"
+    assert len(outputs) == 2
 
 
 def test_calls_and_rounds_are_limited(upstream: ScriptedUpstream, searxng: ScriptedUpstream) -> None:
@@ -156,9 +156,9 @@ def test_calls_beyond_a_limit_are_answered_and_not_run(
         final = stream(base, model="m", tools=SEARCH).final
         assert [item["type"] for item in final["output"]] == ["web_search_call", "message"]
         messages = upstream.received[-1].body["messages"]
-        said = {each["tool_call_id"]: each["content"] for each in messages if each["role"] == "tool"}
-        assert "It will rain" in said["call_0"]
-        assert said["call_1"].startswith("The limit of tool calls is reached")
+        outputs = {each["tool_call_id"]: each["content"] for each in messages if each["role"] == "tool"}
+        assert "It will rain" in outputs["call_0"]
+        assert outputs["call_1"].startswith("The limit of tool calls is reached")
     with serving(settings(upstream, searxng, tools=HostedLimits(calls=9, rounds=2))) as base:
         upstream.scripts["m"] = twice  # it calls all the same when it is told not to
         final = stream(base, model="m", tools=SEARCH).final
@@ -228,9 +228,9 @@ def test_a_cancelled_response_ends_the_search(
     upstream.scripts["m"] = calling("web_search", '{"query":"x"}')
     with serving(settings(upstream, searxng)) as base:
         if background:
-            made = respond(base, model="m", tools=SEARCH, background=True).json["id"]
-            wait_until(lambda: searching_in(base, made))
-            ended = call(base, "POST", f"/v1/responses/{made}/cancel").json
+            response_id = respond(base, model="m", tools=SEARCH, background=True).json["id"]
+            wait_until(lambda: searching_in(base, response_id))
+            ended = call(base, "POST", f"/v1/responses/{response_id}/cancel").json
             assert ended["status"] == "cancelled"
             assert [item["status"] for item in ended["output"]] == ["incomplete"]
         else:

@@ -306,9 +306,9 @@ def test_s3_client_that_pipelined_and_left_aborts_its_run(
     hasty: str, upstream: ScriptedUpstream, behind: bytes
 ) -> None:
     upstream.scripts["dripping"] = Script([part for _ in range(80) for part in (chunk(content="a"), 0.05)])
-    asked = {"model": "dripping", "input": "x", "stream": True, "store": False}
+    body = {"model": "dripping", "input": "x", "stream": True, "store": False}
     with raw_connection(hasty) as client:
-        client.send(request("/v1/responses", asked) + behind)
+        client.send(request("/v1/responses", body) + behind)
         assert b" 400 " not in client.read(until=b"output_text.delta")
     wait_until(lambda: running(hasty) == 0)
 
@@ -316,7 +316,7 @@ def test_s3_client_that_pipelined_and_left_aborts_its_run(
 # ── number ─────────────────────────────────────────────────────────────────────────────────────────────
 def test_s8_connection_that_waits_makes_room_and_busy_ones_stay(upstream: ScriptedUpstream) -> None:
     upstream.scripts["open"] = Script([chunk(content="a"), HANG])
-    asked = request("/v1/responses", {"model": "open", "input": "x", "stream": True, "store": False})
+    raw_request = request("/v1/responses", {"model": "open", "input": "x", "stream": True, "store": False})
     settings = Settings(limits=Limits(connections=3), upstreams=[UpstreamSettings(url=upstream.url)])
     with (
         capture_logs() as lines,
@@ -325,7 +325,7 @@ def test_s8_connection_that_waits_makes_room_and_busy_ones_stay(upstream: Script
         ExitStack() as stack,
     ):
         busy, oldest, newest = (stack.enter_context(raw_connection(base)) for _ in range(3))
-        busy.send(asked)
+        busy.send(raw_request)
         assert b" 200 " in busy.read(until=b"output_text.delta")
         newest.send(b"GET /heal")
         assert call(base, "GET", "/healthz").status == 200
@@ -335,7 +335,7 @@ def test_s8_connection_that_waits_makes_room_and_busy_ones_stay(upstream: Script
         more: list[RawConnection] = []
         for _ in range(2):
             more.append(stack.enter_context(raw_connection(base)))
-            more[-1].send(asked)
+            more[-1].send(raw_request)
             assert b" 200 " in more[-1].read(until=b"output_text.delta")
         late = stack.enter_context(raw_connection(base))
         got = late.read()
@@ -366,12 +366,12 @@ def test_s8_client_that_stops_reading_is_cut_off(
     hasty: str, clock: ConnectionClock, upstream: ScriptedUpstream
 ) -> None:
     upstream.scripts["large"] = Script([*LARGE, chunk("stop")])
-    asked = {"model": "large", "input": "x"}
-    stored = call(hasty, "POST", "/v1/responses", asked).json["id"]
-    live = request("/v1/responses", {**asked, "stream": True, "store": False})
+    body = {"model": "large", "input": "x"}
+    stored = call(hasty, "POST", "/v1/responses", body).json["id"]
+    live = request("/v1/responses", {**body, "stream": True, "store": False})
     for sent in (
         live,
-        request("/v1/responses", asked),
+        request("/v1/responses", body),
         request(f"/v1/responses/{stored}?stream=true", method="GET"),
         request(f"/v1/responses/{stored}", method="GET"),
     ):
@@ -383,10 +383,10 @@ def test_s8_client_that_stops_reading_is_cut_off(
 
 def test_slow_reader_is_not_cut_off(hasty: str, clock: ConnectionClock, upstream: ScriptedUpstream) -> None:
     upstream.scripts["large"] = Script([*LARGE, chunk("stop")])
-    asked = {"model": "large", "input": "x", "stream": True, "store": False}
+    body = {"model": "large", "input": "x", "stream": True, "store": False}
     size = 0
     with raw_connection(hasty, reads_little=True) as client:
-        client.send(request("/v1/responses", asked))
+        client.send(request("/v1/responses", body))
         for _ in range(15):
             for _ in range(5):
                 size += len(client.socket.recv(2000))
@@ -397,18 +397,18 @@ def test_slow_reader_is_not_cut_off(hasty: str, clock: ConnectionClock, upstream
 
 
 def test_nothing_of_a_connection_waits_for_garbage_to_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[weakref.ref[HttpConnection]] = []
+    references: list[weakref.ref[HttpConnection]] = []
     begin = HttpConnection.connection_made
 
     def noted(connection: HttpConnection, transport: asyncio.Transport) -> None:
         begin(connection, transport)
-        made.append(weakref.ref(connection))
+        references.append(weakref.ref(connection))
 
     monkeypatch.setattr(HttpConnection, "connection_made", noted)
     gc.disable()
     try:
         with serving(Settings()) as base:
             assert call(base, "GET", "/healthz").status == 200
-            wait_until(lambda: [each() for each in made] == [None])
+            wait_until(lambda: [each() for each in references] == [None])
     finally:
         gc.enable()

@@ -155,11 +155,11 @@ EXCESS = {
 def test_an_answer_ends_where_it_says(run: Callable[..., Any], name: str, size: int) -> None:
     """A connection is used again only when nothing but an answer came on it. What comes later than the answer
     can't be told from an answer to the next request."""
-    said, connections = (FINE | EXCESS)[name]
-    pieces = [said[at : at + size] for at in range(0, len(said), size)]
-    wanted = b"" if name in ("nothing", "no content") else b"hi"
+    raw, connections = (FINE | EXCESS)[name]
+    pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
+    expected = b"" if name in ("nothing", "no content") else b"hi"
     bodies, used = run(saying(*pieces), _twice)
-    assert bodies == [wanted, wanted]
+    assert bodies == [expected, expected]
     assert used == connections
 
 
@@ -186,13 +186,13 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_no_answer_is_not_taken_for_one(run: Callable[..., Any], name: str) -> None:
-    said, error = BROKEN[name]
+    raw, error = BROKEN[name]
 
     async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> None:
         with pytest.raises(error):
             await connections.request("POST", url, headers={}, data=b"{}")
 
-    run(saying(said, close=True), ask)
+    run(saying(raw, close=True), ask)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_what_came_before_a_cut_is_given_before_the_cut(run: Callable[..., Any],
 
 def test_what_is_behind_a_body_is_bounded(run: Callable[..., Any]) -> None:
     """Trailers are not read, but a parser keeps one until its line ends."""
-    said = [CHUNKED + b"2\r\nhi\r\n0\r\nx: ", *[b"y" * 30_000] * 4]
+    pieces = [CHUNKED + b"2\r\nhi\r\n0\r\nx: ", *[b"y" * 30_000] * 4]
 
     async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> None:
         answer = await connections.request("POST", url, headers={}, data=b"{}")
@@ -229,14 +229,14 @@ def test_what_is_behind_a_body_is_bounded(run: Callable[..., Any]) -> None:
         with pytest.raises(RemoteProtocolError):
             await reader.read()
 
-    run(saying(*said), ask)
+    run(saying(*pieces), ask)
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["cut", "with its end"])
 def test_an_encoded_answer_that_breaks_is_not_waited_for(run: Callable[..., Any], close: bool) -> None:
     body = gzip.compress(b"hi", mtime=0)[:-4]
     length = len(body) + (100 if close else 0)
-    said = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % length
+    head = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % length
 
     async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> None:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
@@ -245,7 +245,7 @@ def test_an_encoded_answer_that_breaks_is_not_waited_for(run: Callable[..., Any]
                 await BodyReader(reply).collect(MANY)
             reply.close()
 
-    run(saying(said + body[:5], body[5:], close=close), ask)
+    run(saying(head + body[:5], body[5:], close=close), ask)
 
 
 @pytest.mark.parametrize("encoded", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
@@ -255,7 +255,7 @@ def test_an_encoding_that_was_not_asked_for_is_undone_in_pieces(
     """Of a few bytes that make many no more is made than was read."""
     name = b"gzip" if encoded is gzip.compress else b"zstd"
     body = encoded(bytes(MANY))
-    said = OK + b"content-encoding: %b\r\ncontent-length: %d\r\n\r\n%b" % (name, len(body), body)
+    raw = OK + b"content-encoding: %b\r\ncontent-length: %d\r\n\r\n%b" % (name, len(body), body)
 
     async def ask(connections: ConnectionPool, url: str, upstream: Upstream) -> tuple[int, int, bool]:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
@@ -264,7 +264,7 @@ def test_an_encoding_that_was_not_asked_for_is_undone_in_pieces(
             await pieces.ended.wait()
             return sum(pieces.sizes), max(pieces.sizes), answer.content.is_complete
 
-    assert run(saying(said), ask) == (MANY, PIECE, True)
+    assert run(saying(raw), ask) == (MANY, PIECE, True)
 
 
 @pytest.mark.parametrize(
@@ -273,29 +273,29 @@ def test_an_encoding_that_was_not_asked_for_is_undone_in_pieces(
     ids=["cut", "zlib", "plain"],
 )
 def test_an_encoding_that_is_none_is_a_broken_answer(run: Callable[..., Any], body: bytes) -> None:
-    said = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    raw = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
     async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> None:
         answer = await connections.request("POST", url, headers={}, data=b"{}")
         with closing(answer), pytest.raises(RemoteProtocolError):
             await read(answer)
 
-    run(saying(said), ask)
+    run(saying(raw), ask)
 
 
 def test_a_body_that_nobody_reads_waits_at_its_upstream(run: Callable[..., Any]) -> None:
     """What is kept of it is bounded, and all of it comes when it is read."""
-    said = OK + b"content-length: %d\r\n\r\n" % MANY
+    head = OK + b"content-length: %d\r\n\r\n" % MANY
 
     async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> tuple[int, int]:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
             await until(lambda: answer.content.size)
             await asyncio.sleep(0.3)
-            kept = answer.content.size
-            return kept, len(await read(answer))
+            buffered = answer.content.size
+            return buffered, len(await read(answer))
 
-    kept, whole = run(saying(said, *[bytes(MANY // FEW)] * FEW, bytes(MANY % FEW)), ask)
-    assert 0 < kept <= (64 + 256) * 1024
+    buffered, whole = run(saying(head, *[bytes(MANY // FEW)] * FEW, bytes(MANY % FEW)), ask)
+    assert 0 < buffered <= (64 + 256) * 1024
     assert whole == MANY
 
 
@@ -447,16 +447,16 @@ def test_a_request_that_is_answered_while_its_end_is_unsent_is_the_last_of_its_c
 
     async def ask(connections: ConnectionPool, url: str, upstream: Upstream) -> list[int]:
         upstream_of.append(upstream)
-        kept = []
+        counts = []
         for size in (0, 256 * 1024):
             with closing(await connections.request("POST", url, headers={}, data=bytes(size))) as answer:
                 assert await read(answer) == b"no"
-            free = [each for found in connections._free.values() for each in found if not each.is_closing]
+            free = [each for idle in connections._free.values() for each in idle if not each.is_closing]
             for each in free:
-                made = each._transport.get_extra_info("socket")
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-            kept.append(len(free))
-        return kept
+                sock = each._transport.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            counts.append(len(free))
+        return counts
 
     assert run(say, ask) == [1, 0]
 

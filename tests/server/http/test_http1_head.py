@@ -47,12 +47,12 @@ def test_what_is_no_address_can_t_be_asked(url: str) -> None:
 
 
 def test_headers_of_the_settings_replace_our_own() -> None:
-    given = {"User-Agent": "me", "Accept-Encoding": "gzip", "Host": "virtual", "Authorization": "Bearer k"}
-    lines = request_head("POST", request_target_of("http://u:p@h/v1"), given, 3).decode().split("\r\n")
+    headers = {"User-Agent": "me", "Accept-Encoding": "gzip", "Host": "virtual", "Authorization": "Bearer k"}
+    lines = request_head("POST", request_target_of("http://u:p@h/v1"), headers, 3).decode().split("\r\n")
     assert lines == [
         "POST /v1 HTTP/1.1",
         "content-length: 3",
-        *(f"{name}: {value}" for name, value in given.items()),
+        *(f"{name}: {value}" for name, value in headers.items()),
         "",
         "",
     ]

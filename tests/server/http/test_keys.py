@@ -49,8 +49,8 @@ def test_s7_either_header_is_taken(keyed: str) -> None:
 
 
 def test_s7_another_key_s_response_is_not_found(keyed: str) -> None:
-    made = respond(keyed, ALICE, model="demo").json["id"]
-    path = f"/v1/responses/{made}"
+    response_id = respond(keyed, ALICE, model="demo").json["id"]
+    path = f"/v1/responses/{response_id}"
     assert call(keyed, "GET", path, headers=ALICE).status == 200
     for method, below in (
         ("GET", ""),
@@ -63,9 +63,9 @@ def test_s7_another_key_s_response_is_not_found(keyed: str) -> None:
         assert (reply.status, reply.error["code"]) == (404, "response_not_found"), below
         guessed = call(keyed, method, "/v1/responses/resp_guessed" + below, headers=BOB)
         assert (guessed.status, guessed.error["code"]) == (404, "response_not_found"), below
-    chained = respond(keyed, BOB, model="demo", previous_response_id=made)
+    chained = respond(keyed, BOB, model="demo", previous_response_id=response_id)
     assert (chained.status, chained.error["code"]) == (400, "previous_response_not_found")
-    assert respond(keyed, ALICE, model="demo", previous_response_id=made).status == 200
+    assert respond(keyed, ALICE, model="demo", previous_response_id=response_id).status == 200
     assert call(keyed, "DELETE", path, headers=ALICE).status == 200
 
 
@@ -93,8 +93,8 @@ def test_an_upstream_s_key_goes_out_in_its_header_and_nowhere_else(
     monkeypatch.setenv("UPSTREAM_KEY", "s3cret")
     headers = {"authorization": "Bearer s3cret"}, {"x-api-key": "s3cret"}
     for dialect, expected in zip(("chat", "anthropic"), headers, strict=True):
-        given = UpstreamSettings(url=upstream.url, dialect=dialect, api_key="${UPSTREAM_KEY}")
-        settings = Settings(upstreams=[given])
+        upstream_settings = UpstreamSettings(url=upstream.url, dialect=dialect, api_key="${UPSTREAM_KEY}")
+        settings = Settings(upstreams=[upstream_settings])
         assert "s3cret" not in repr(settings)
         upstream.scripts["m"] = refusal(400, message="Wrong key s3cret given")
         with serving(settings) as base:
@@ -107,9 +107,9 @@ def test_pass_through_sends_the_client_s_key(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UPSTREAM_KEY", "fallback")
-    given = UpstreamSettings(url=upstream.url, pass_through=True, api_key_env="UPSTREAM_KEY")
+    upstream_settings = UpstreamSettings(url=upstream.url, pass_through=True, api_key_env="UPSTREAM_KEY")
     upstream.scripts["m"] = Script(text("a"))
-    with serving(Settings(upstreams=[given])) as base:
+    with serving(Settings(upstreams=[upstream_settings])) as base:
         respond(base, BOB, model="m")
         assert upstream.last("m").headers["authorization"] == "Bearer key-of-bob"
         respond(base, model="m")
@@ -157,9 +157,9 @@ def test_s7_a_key_that_nobody_has_checked_reaches_only_upstreams_that_check_it(
             assert respond(base, BOB | PROXIED, model=model).status == 200
             assert upstream.received[-1].headers["authorization"] == "Bearer key-of-bob"
         upstream.scripts["both"] = refusal(503, message="Busy")
-        asked = len(upstream.received)
+        before = len(upstream.received)
         assert respond(base, BOB | PROXIED, model="both").status == 503
-        assert {each.headers["authorization"] for each in upstream.received[asked:]} == {"Bearer key-of-bob"}
+        assert {each.headers["authorization"] for each in upstream.received[before:]} == {"Bearer key-of-bob"}
         assert respond(base, PROXIED, model="sent").status == 200
         assert "authorization" not in upstream.received[-1].headers
         # this machine has one user
@@ -171,6 +171,6 @@ def test_s7_a_key_that_nobody_has_checked_reaches_only_upstreams_that_check_it(
 def test_pass_through_and_own_keys_exclude_each_other() -> None:
     from openresponses_server.api.app import create_app
 
-    given = UpstreamSettings(url="http://x", name="open", pass_through=True)
+    upstream = UpstreamSettings(url="http://x", name="open", pass_through=True)
     with pytest.raises(SettingsError, match="upstream open: pass_through and api_keys"):
-        create_app(Settings(upstreams=[given], api_keys=[hashed("k")]))
+        create_app(Settings(upstreams=[upstream], api_keys=[hashed("k")]))

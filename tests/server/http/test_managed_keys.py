@@ -18,11 +18,11 @@ def made(key: str, key_id: str = "key_1", owner: str = "alice", **fields: object
 
 
 def test_a_key_has_256_bits_and_is_kept_as_its_hash_and_last_four() -> None:
-    key, key_id, kept = new_key()
+    key, key_id, digest = new_key()
     assert key.startswith("orb_")
     assert len(key) == len("orb_") + 43
-    assert kept == hash_of(key)
-    assert key not in key_id + kept
+    assert digest == hash_of(key)
+    assert key not in key_id + digest
     assert new_key()[0] != key
 
 
@@ -41,12 +41,12 @@ def test_unknown_expired_and_revoked_keys_are_refused_alike() -> None:
     accepted = [keys.owner({"x-api-key": key}) for key in (good, expiring)]
     assert accepted == [owner_of("alice")] * 2
     clock.now = 1001.0
-    said = set()
+    refusals = set()
     for key in (expiring, revoked, "orb_unknown", "another", hash_of(good), hashed(good)):
         with pytest.raises(HttpError) as caught:
             keys.owner({"x-api-key": key})
-        said.add((caught.value.http_status, caught.value.message, caught.value.code))
-    assert len(said) == 1
+        refusals.add((caught.value.http_status, caught.value.message, caught.value.code))
+    assert len(refusals) == 1
     assert keys.owner({"authorization": f"Bearer {good}"}) == owner_of("alice")
 
 

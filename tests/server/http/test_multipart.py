@@ -18,11 +18,11 @@ END = b"--b--\r\n"
 
 def scanned(body: bytes, size: int | None = None) -> MultipartScanner:
     """What a scanner has found, after it returned the body unchanged."""
-    scanner, found = MultipartScanner("b"), b""
+    scanner, output = MultipartScanner("b"), b""
     step = size or len(body) or 1
     for start in range(0, len(body), step):
-        found += scanner.feed(body[start : start + step])
-    assert found + scanner.close() == body
+        output += scanner.feed(body[start : start + step])
+    assert output + scanner.close() == body
     return scanner
 
 
@@ -124,13 +124,13 @@ def test_any_bytes_pass_or_are_refused_in_any_pieces() -> None:
     words = [b"--b", b"\r\n", b"--", DISPOSITION, b'name="model"', b"\r\n\r\n", b"x", b'"', MODEL % b"m", END]
     for _ in range(3000):
         body = b"".join(pick.choices(words, k=pick.randrange(1, 9)))
-        found = []
+        outcomes = []
         for size in (None, 1, 3):
             try:
-                found.append(scanned(body, size).model)
+                outcomes.append(scanned(body, size).model)
             except InvalidRequestError as error:
-                found.append(error.code)
-        assert found[0] == found[1] == found[2], body
+                outcomes.append(error.code)
+        assert outcomes[0] == outcomes[1] == outcomes[2], body
 
 
 @pytest.mark.parametrize(

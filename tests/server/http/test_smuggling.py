@@ -95,8 +95,8 @@ def test_a_post_that_asks_for_an_upgrade_is_answered_without_it(
     with raw_connection(base) as client:
         client.send(request("/v1/responses/input_tokens", None, *upgrade, *framing) + body + OWN)
         got = client.read()
-    status, said = answer(got)
-    assert (status, said["object"]) == (200, "response.input_tokens")
+    status, content = answer(got)
+    assert (status, content["object"]) == (200, "response.input_tokens")
     assert got.count(b"HTTP/1.1 ") == 1
     assert b"\r\nconnection: close\r\n" in got
 
@@ -171,9 +171,9 @@ def test_a_body_that_expects_a_100_is_taken_and_the_connection_goes_on(base: str
 
 
 def test_http_1_0_knows_no_100(base: str) -> None:
-    asked = request("/v1/responses/input_tokens", None, *SIZED, "Expect: 100-continue")
+    head = request("/v1/responses/input_tokens", None, *SIZED, "Expect: 100-continue")
     with raw_connection(base) as client:
-        client.send(asked.replace(b"HTTP/1.1", b"HTTP/1.0") + BODY)
+        client.send(head.replace(b"HTTP/1.1", b"HTTP/1.0") + BODY)
         assert answer(client.read())[0] == 200
 
 
@@ -229,8 +229,8 @@ def test_different_keys_in_one_header_are_refused() -> None:
     keys = ["alice", "bob"]
     with serving(Settings(api_keys=[hashed(key) for key in keys])) as base:
         for header in ("Authorization: Bearer ", "x-api-key: ", "x-goog-api-key: ", "api-key: "):
-            for given, status in ((keys, 401), (keys[:1] * 2, 200)):
-                fields = [*(header + key for key in given), "Connection: close"]
+            for pair, status in ((keys, 401), (keys[:1] * 2, 200)):
+                fields = [*(header + key for key in pair), "Connection: close"]
                 with raw_connection(base) as client:
                     client.send(request("/v1/models", None, *fields, method="GET"))
                     assert answer(client.read())[0] == status

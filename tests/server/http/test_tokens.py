@@ -70,10 +70,10 @@ class Provider:
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    found = Provider()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    issuer = Provider()
+    yield issuer
+    issuer.server.shutdown()
+    issuer.server.server_close()
 
 
 def claims(**more: Any) -> dict[str, Any]:
@@ -84,14 +84,14 @@ def token(
     key: Any = RSA, name: str | None = "one", algorithm: str = "RS256", headers: Any = None, **more: Any
 ) -> str:
     head = {} if name is None else {"kid": name}
-    given = {field: value for field, value in claims(**more).items() if value is not None}
-    return jwt.encode(given, key, algorithm, headers=head | (headers or {}))
+    payload = {field: value for field, value in claims(**more).items() if value is not None}
+    return jwt.encode(payload, key, algorithm, headers=head | (headers or {}))
 
 
 async def tokens_of(provider: Provider, limits: OwnerLimits | None = None, **more: Any) -> Tokens:
-    found = Tokens([provider.settings(**more)], limits or OwnerLimits())
-    await found.issuers[ISSUER].fetch()
-    return found
+    tokens = Tokens([provider.settings(**more)], limits or OwnerLimits())
+    await tokens.issuers[ISSUER].fetch()
+    return tokens
 
 
 def part(value: Any) -> str:
@@ -233,8 +233,8 @@ async def test_a_new_key_is_fetched_at_once_and_made_up_names_at_most_every_ten_
     issuer = tokens.issuers[ISSUER]
     now = time.time()
     issuer._clock = lambda: now
-    kept = token()
-    assert tokens.access(kept) is not None
+    first_token = token()
+    assert tokens.access(first_token) is not None
     provider.keys = [jwk(OTHER, "two")]
     for number in range(50):
         with pytest.raises(HttpError) as caught:
@@ -242,13 +242,13 @@ async def test_a_new_key_is_fetched_at_once_and_made_up_names_at_most_every_ten_
         assert not isinstance(caught.value, KeysWanted)
     assert len(provider.asked) == 1
     now += 11
-    with pytest.raises(KeysWanted) as wanted:
+    with pytest.raises(KeysWanted) as error:
         tokens.access(token(OTHER, "two"))
-    await wanted.value.fetch()
+    await error.value.fetch()
     assert tokens.access(token(OTHER, "two")) is not None
     assert len(provider.asked) == 2
     with pytest.raises(HttpError):
-        tokens.access(kept)
+        tokens.access(first_token)
 
 
 @pytest.mark.parametrize(("status", "keys"), [(500, []), (302, []), (200, "x"), (200, ["x"]), (200, None)])
@@ -272,12 +272,12 @@ async def test_models_and_limits_are_those_of_the_claims(provider: Provider) -> 
         models_claim="models",
         limits_claims={"requests_per_minute": "rpm", "usd_per_day": "usd"},
     )
-    found: list[Access | None] = [
-        tokens.access(token(models=given)) for given in (["a", "b-*"], "a b-*", None, [])
+    accesses: list[Access | None] = [
+        tokens.access(token(models=models)) for models in (["a", "b-*"], "a b-*", None, [])
     ]
-    assert [each.models for each in found if each] == [("a", "b-*"), ("a", "b-*"), (), ()]
-    assert not any(each.admits("c") for each in found if each)
-    owner = found[0].owner  # type: ignore[union-attr]
+    assert [each.models for each in accesses if each] == [("a", "b-*"), ("a", "b-*"), (), ()]
+    assert not any(each.admits("c") for each in accesses if each)
+    owner = accesses[0].owner  # type: ignore[union-attr]
     assert limits.of(owner) == DEFAULT
     tokens.access(token(rpm=5))
     assert limits.of(owner) == KeyLimits(requests_per_minute=5)
@@ -298,16 +298,16 @@ async def test_a_token_ends_while_it_is_used_and_the_other_clock_may_be_a_little
     issuer = tokens.issuers[ISSUER]
     start = now = time.time()
     issuer._clock = lambda: now
-    given = token(exp=start + 10)
-    access = tokens.access(given)
+    credential = token(exp=start + 10)
+    access = tokens.access(credential)
     assert access is not None
     now = start + 39
-    assert tokens.access(given) is not None
+    assert tokens.access(credential) is not None
     assert access.again() is access
     now = start + 41
     assert access.again() is None
     with pytest.raises(HttpError):
-        tokens.access(given)
+        tokens.access(credential)
 
 
 def test_a_server_accepts_tokens_beside_its_keys_and_fetches_a_new_key_for_a_request(
@@ -322,10 +322,10 @@ def test_a_server_accepts_tokens_beside_its_keys_and_fetches_a_new_key_for_a_req
     provider.status, provider.keys = 200, [jwk(RSA, "one")]
     with serving(Settings(oidc=[provider.settings(models=["demo"])])) as base:
         alice = {"authorization": f"Bearer {token()}"}
-        made = respond(base, alice, model="demo")
-        assert made.status == 200
+        reply = respond(base, alice, model="demo")
+        assert reply.status == 200
         assert respond(base, alice, model="demo-2").status == 403
-        path = f"/v1/responses/{made.json['id']}"
+        path = f"/v1/responses/{reply.json['id']}"
         assert call(base, "GET", path, headers={"x-api-key": token(jti="2")}).status == 200
         assert call(base, "GET", path, headers={"x-api-key": token(sub="bob")}).status == 404
         assert call(base, "GET", path, headers={"x-api-key": token(OTHER)}).status == 401
@@ -352,6 +352,6 @@ def test_the_config_of_the_page_can_be_used(tmp_path: Any) -> None:
     (block,) = [each for each in blocks_of("docs/keys.md") if "identity provider" in each.heading]
     path = tmp_path / "bridge.toml"
     path.write_text(block.code)
-    (given,) = load_settings(path).oidc
-    assert (given.models_claim, given.limits_claims) == ("models", {"requests_per_minute": "rpm"})
+    (issuer,) = load_settings(path).oidc
+    assert (issuer.models_claim, issuer.limits_claims) == ("models", {"requests_per_minute": "rpm"})
     assert load_settings(path).asks_for_keys

@@ -231,15 +231,15 @@ def test_s8_socket_that_is_not_read_is_cut_off(
 @pytest.fixture
 def frames(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many frames each look at a piece found."""
-    found: list[int] = []
+    counts: list[int] = []
     handle = WebSocketConnection.handle_events
 
     def counting(connection: WebSocketConnection) -> None:
-        found.append(len(connection.conn.events))
+        counts.append(len(connection.conn.events))
         handle(connection)
 
     monkeypatch.setattr(WebSocketConnection, "handle_events", counting)
-    return found
+    return counts
 
 
 @pytest.mark.parametrize(

@@ -145,16 +145,18 @@ def test_s7_s8_no_key_spends_the_calls_of_another(tmp_path: Any, upstream: Scrip
         )
         base = stack.enter_context(serving(settings))
         mail = [{"type": "mcp", "server_label": "mail"}]
-        made = call(base, "POST", "/v1/conversations", {}, KEYS["yours"])
-        assert made.status == 200, made.body
-        conversation = made.json["id"]
-        asked = respond(base, KEYS["yours"], model="m", input="Send", tools=mail, conversation=conversation)
-        (request,) = (each for each in asked.json["output"] if each["type"].endswith("approval_request"))
+        reply = call(base, "POST", "/v1/conversations", {}, KEYS["yours"])
+        assert reply.status == 200, reply.body
+        conversation = reply.json["id"]
+        response = respond(
+            base, KEYS["yours"], model="m", input="Send", tools=mail, conversation=conversation
+        )
+        (request,) = (each for each in response.json["output"] if each["type"].endswith("approval_request"))
         answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
         owned: list[dict[str, Any]] = [
-            {"previous_response_id": asked.json["id"]},
+            {"previous_response_id": response.json["id"]},
             {"conversation": conversation},
-            {"previous_response_id": asked.json["id"], "tools": mail, "input": [answer]},
+            {"previous_response_id": response.json["id"], "tools": mail, "input": [answer]},
             {"conversation": conversation, "tools": mail, "input": [answer]},
             {"tools": mail, "input": [{"role": "user", "content": "x"}, request, answer]},
         ]
@@ -177,6 +179,6 @@ def test_s7_s8_no_key_spends_the_calls_of_another(tmp_path: Any, upstream: Scrip
         assert "budget" in said(respond(base, KEYS["mine"], model="m", user="yours"))
         assert peer.asked("tools/call") == []
         for number in range(6):  # all of them are there
-            given = owned[3] if number == 0 else {}
-            assert said(respond(base, KEYS["yours"], model="m", **given)) in ("seen", "sent")
+            fields = owned[3] if number == 0 else {}
+            assert said(respond(base, KEYS["yours"], model="m", **fields)) in ("seen", "sent")
         assert "budget" in said(respond(base, KEYS["yours"], model="m"))

@@ -25,28 +25,28 @@ def gate_with(kind: str, total: int, per_key: int) -> Gate:
 @pytest.mark.parametrize("kind", KINDS)
 def test_s8_one_key_does_not_starve_the_others(kind: str) -> None:
     limit = getattr(gate_with(kind, total=5, per_key=2), kind)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for _ in range(2):
-            held.enter_context(limit.held("greedy"))
+            stack.enter_context(limit.held("greedy"))
         with pytest.raises(HttpError) as refused:
-            held.enter_context(limit.held("greedy"))
+            stack.enter_context(limit.held("greedy"))
         assert (refused.value.http_status, refused.value.code) == (429, KINDS[kind][1])
         assert refused.value.headers == {"retry-after": "1"}
         assert "One API key may have at most 2" in refused.value.message
         for _ in range(2):
-            held.enter_context(limit.held("modest"))
-        held.enter_context(limit.held("third"))
+            stack.enter_context(limit.held("modest"))
+        stack.enter_context(limit.held("third"))
         with pytest.raises(HttpError, match="The server has at most 5"):
-            held.enter_context(limit.held("fourth"))
+            stack.enter_context(limit.held("fourth"))
         assert (limit.count, limit.of("greedy"), limit.of("third")) == (5, 2, 1)
     assert (limit.count, limit.of("greedy")) == (0, 0)
 
 
 def test_s8_without_keys_only_the_sum_counts() -> None:
     limit = gate_with("runs", total=4, per_key=1).runs
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for _ in range(4):
-            held.enter_context(limit.held(""))
+            stack.enter_context(limit.held(""))
         assert limit.full
         assert not limit.may_have("")
 

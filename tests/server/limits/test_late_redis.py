@@ -172,9 +172,9 @@ async def test_s8_a_call_that_is_cancelled_while_redis_is_asked_is_not_counted_a
     asking.cancel()
     await asyncio.wait([asking])
     await late.back()
-    for made in (2, 3):
+    for expected in (2, 3):
         assert await budget.spend("k")
-        assert late.calls() == made
+        assert late.calls() == expected
 
 
 async def test_s8_calls_of_one_moment_are_each_counted(late: Late) -> None:
@@ -208,10 +208,10 @@ async def test_no_call_and_no_connection_outlive_the_end(server: OwnRedis) -> No
         before = asyncio.all_tasks()
         url = f"redis://127.0.0.1:{relay.port}"
         shared = SharedRedis(url, lambda _call, _code: None, "late:end", timeout=60.0)
-        relay.late = lambda asked: b"PING" in asked
+        relay.late = lambda command: b"PING" in command
         relay.answers.clear()
         asking = asyncio.create_task(shared.ask("ping", shared.client.ping, always=True))
-        await until(lambda: any(b"PING" in asked for asked in relay.asked))
+        await until(lambda: any(b"PING" in command for command in relay.asked))
         asking.cancel()
         await shared.close()
         relay.answers.set()

@@ -89,8 +89,8 @@ def test_s8_output(small: str, upstream: ScriptedUpstream) -> None:
 
 def test_s8_concurrent_responses(small: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["long"] = Script([chunk(content="a"), HANG])
-    asked = {"model": "long", "input": "x", "stream": True, "store": False}
-    with opened(small, "POST", "/v1/responses", asked) as running:
+    payload = {"model": "long", "input": "x", "stream": True, "store": False}
+    with opened(small, "POST", "/v1/responses", payload) as running:
         running.read(10)
         for path, body in (
             ("/v1/responses", {"input": "x"}),
@@ -133,9 +133,9 @@ def test_s8_metrics_count_and_show_no_secrets(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UPSTREAM_KEY", "s3cret")
-    given = UpstreamSettings(name="up", url=upstream.url, api_key_env="UPSTREAM_KEY")
+    upstream_settings = UpstreamSettings(name="up", url=upstream.url, api_key_env="UPSTREAM_KEY")
     upstream.scripts["named-model"] = Script(text("private words"))
-    with serving(Settings(upstreams=[given])) as base:
+    with serving(Settings(upstreams=[upstream_settings])) as base:
         respond(base, {"authorization": "Bearer client-key"}, model="named-model", user="private-user")
         call(base, "GET", "/made/up/by/a/client")
         sent = call(base, "GET", "/metrics").body.decode()
@@ -154,9 +154,9 @@ def test_cors_is_off_unless_set() -> None:
     preflight = {"origin": "https://app.example", "access-control-request-method": "POST"}
     for origins, status in (([], 403), (["https://app.example"], 200)):
         with serving(Settings(cors_origins=origins)) as base:
-            asked = call(base, "OPTIONS", "/v1/responses", headers=preflight)
+            reply = call(base, "OPTIONS", "/v1/responses", headers=preflight)
             got = respond(base, {"origin": "https://app.example"}, model="demo")
-        assert asked.status == status
+        assert reply.status == status
         allowed = got.headers.get("access-control-allow-origin")
         assert allowed == (origins[0] if origins else None)
 

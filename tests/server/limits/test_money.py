@@ -68,10 +68,10 @@ async def test_a_day_ends_at_midnight_and_each_key_has_its_own() -> None:
     for _ in range(3):  # whose sum as floats is not 0.3
         assert await refused(budget) is None
         budget.pay("k", 10**11)
-    found = await refused(budget)
-    assert found is not None
-    assert (found.http_status, found.code, found.headers["retry-after"]) == (429, "budget_exceeded", "91")
-    assert "0.3 US dollars a day" in found.message
+    error = await refused(budget)
+    assert error is not None
+    assert (error.http_status, error.code, error.headers["retry-after"]) == (429, "budget_exceeded", "91")
+    assert "0.3 US dollars a day" in error.message
     assert await refused(budget, "another") is None
     clock.now += 91
     assert await refused(budget) is None
@@ -102,9 +102,9 @@ async def test_an_owner_has_its_own_budget_and_what_it_spent_before_counts() -> 
         assert (await refused(budget) is not None) == before
         for own, over in ((2.0, True), (2.5, False), (0.01, True), (3, False)):
             owners.manage("k", KeyLimits(usd_per_day=own))
-            found = await refused(budget)
-            assert (found is not None) == over
-            assert found is None or f"{own} US dollars a day".replace("2.0", "2") in found.message
+            error = await refused(budget)
+            assert (error is not None) == over
+            assert error is None or f"{own} US dollars a day".replace("2.0", "2") in error.message
         assert await refused(budget, "another") is None
 
 
@@ -112,9 +112,9 @@ async def test_a_key_with_a_budget_is_refused_where_nothing_has_a_price() -> Non
     owners = OwnerLimits()
     owners.manage("k", KeyLimits(usd_per_day=1.0))
     budget = MoneyBudget(None, None, owners=owners)
-    found = await refused(budget)
-    assert found is not None
-    assert (found.http_status, found.code) == (400, "model_without_price")
+    error = await refused(budget)
+    assert error is not None
+    assert (error.http_status, error.code) == (400, "model_without_price")
     assert await refused(budget, "another") is None
 
 
@@ -199,13 +199,13 @@ async def test_what_was_spent_while_redis_did_not_answer_is_counted_afterwards(s
 def budgeted(
     upstream: ScriptedUpstream, dollars: float, *, keys: bool = True, **prices: Price
 ) -> Iterator[str]:
-    given: dict[str, Any] = {"api_keys": [hashed(name) for name in ("one", "two")]} if keys else {}
+    options: dict[str, Any] = {"api_keys": [hashed(name) for name in ("one", "two")]} if keys else {}
     settings = Settings(
         upstreams=[UpstreamSettings(url=upstream.url)],
         limits=Limits(usd_per_day_per_key=dollars),
         prices={"m": Price(input=1.0, output=3.0), **prices},
         forwarding=["audio", "embeddings", "images", "moderations", "rerank"],
-        **given,
+        **options,
     )
     with serving(settings) as base:
         yield base
@@ -445,11 +445,11 @@ def test_a_client_that_leaves_pays_the_images_that_it_asked_for(
     upstream: ScriptedUpstream, path: str, body: Any, cost: str
 ) -> None:
     upstream.pages[path] = Script([b'{"data":[{"b64_json":"', HANG], 200, JSON)
-    given = body if isinstance(body, bytes) else {"model": "image", "prompt": "x", **body}
+    payload = body if isinstance(body, bytes) else {"model": "image", "prompt": "x", **body}
     headers = {**ONE, **(FORM if isinstance(body, bytes) else {})}
     with budgeted(upstream, float(cost), **PRICED) as base:
-        assert cost_after_leaving(base, path, given, headers) == cost
-        assert call(base, "POST", path, given, headers).status == 429
+        assert cost_after_leaving(base, path, payload, headers) == cost
+        assert call(base, "POST", path, payload, headers).status == 429
 
 
 def test_what_waited_is_not_made_when_the_budget_is_spent_meanwhile(upstream: ScriptedUpstream) -> None:
@@ -466,12 +466,12 @@ def test_what_waited_is_not_made_when_the_budget_is_spent_meanwhile(upstream: Sc
         asked = [respond(base, ONE, model="m", background=True).json["id"] for _ in range(3)]
         may_answer.set()
         while True:
-            found = [call(base, "GET", f"/v1/responses/{each}", None, ONE).json for each in asked]
-            if all(each["status"] not in ("queued", "in_progress") for each in found):
+            responses = [call(base, "GET", f"/v1/responses/{each}", None, ONE).json for each in asked]
+            if all(each["status"] not in ("queued", "in_progress") for each in responses):
                 break
             time.sleep(0.02)
-        assert sorted(each["status"] for each in found) == ["completed", "failed", "failed"]
-        assert {each["error"]["code"] for each in found if each["error"]} == {"budget_exceeded"}
+        assert sorted(each["status"] for each in responses) == ["completed", "failed", "failed"]
+        assert {each["error"]["code"] for each in responses if each["error"]} == {"budget_exceeded"}
     assert len(upstream.received) == before + 1
 
 
@@ -652,8 +652,8 @@ def test_what_need_not_count_tokens_is_refused_without_a_price_of_its_own(
 
     def ask(base: str, model: str) -> Reply:
         part = f'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\n{model}\r\n--b--\r\n'
-        given = part.encode() if body is None else {"model": model, **body}
-        return call(base, "POST", path, given, {**ONE, **headers})
+        payload = part.encode() if body is None else {"model": model, **body}
+        return call(base, "POST", path, payload, {**ONE, **headers})
 
     with budgeted(upstream, 0.012, **PRICED) as base:
         refused = ask(base, "tokens")

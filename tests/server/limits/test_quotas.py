@@ -108,8 +108,8 @@ def test_s8_who_leaves_before_the_end_has_used_tokens_too(upstream: ScriptedUpst
     upstream.scripts["m"] = Script([*[chunk(content="word " * 50) for _ in range(20)], HANG])
     with limited(upstream, tokens_per_minute_per_key=500) as base:
         with ExitStack() as streams:
-            asked = {"model": "m", "input": "x", "stream": True, "store": False}
-            stream = streams.enter_context(opened(base, "POST", "/v1/responses", asked, ONE))
+            body = {"model": "m", "input": "x", "stream": True, "store": False}
+            stream = streams.enter_context(opened(base, "POST", "/v1/responses", body, ONE))
             data = b""
             while data.count(b"output_text.delta") < 20:
                 data += stream.read1(65536)
@@ -135,11 +135,11 @@ def test_s8_stored_bytes_of_a_key_are_bounded_before_a_request_is_begun(upstream
         refused = respond(base, ONE, model="m", input="x" * 19_000)
         assert refused.status == 429
         assert refused.error["code"] == "stored_bytes_exceeded"
-        asked = len(upstream.received)
+        before = len(upstream.received)
         with opened_socket(base, ONE) as socket:
             turn = socket.turn(model="m", input="x" * 19_000, generate=False)
             assert turn.error["error"]["code"] == "stored_bytes_exceeded"
-        assert len(upstream.received) == asked
+        assert len(upstream.received) == before
         assert respond(base, ONE, model="m", input="x" * 19_000, store=False).status == 200
         assert respond(base, TWO, model="m", input="x" * 4000).status == 200
         for _ in range(5):
@@ -191,8 +191,8 @@ def test_s8_two_workers_count_one_key_together_and_one_that_is_killed_frees_its_
                 assert refused.error["code"] == "too_many_concurrent_requests"
                 assert respond(base, TWO, model="demo").status == 200
             left = [respond(base, TWO, model="demo") for base in (one.base, other.base)]
-            found = [int(each.headers["x-ratelimit-remaining-requests"]) for each in left]
-            assert found[1] in (found[0] - 1, found[0])  # the minute refills meanwhile
+            remaining = [int(each.headers["x-ratelimit-remaining-requests"]) for each in left]
+            assert remaining[1] in (remaining[0] - 1, remaining[0])  # the minute refills meanwhile
             other.kill()
             wait_until(lambda: respond(one.base, ONE, model="demo").status == 200)
         redis.freeze()
@@ -213,9 +213,9 @@ def test_s8_what_a_key_has_stored_at_one_worker_is_measured_for_all(tmp_path: Pa
         working(tmp_path, store, redis.url, config) as other,
     ):
         assert respond(one.base, ONE, model="demo", input="x" * 16_000).status == 200
-        asked = {"model": "demo", "input": "x" * 8_000, "store": True}
-        wait_until(lambda: call(other.base, "POST", "/v1/responses", asked, ONE).status == 429)
-        assert respond(other.base, ONE, **asked).error["code"] == "stored_bytes_exceeded"
+        body = {"model": "demo", "input": "x" * 8_000, "store": True}
+        wait_until(lambda: call(other.base, "POST", "/v1/responses", body, ONE).status == 429)
+        assert respond(other.base, ONE, **body).error["code"] == "stored_bytes_exceeded"
         with Redis.from_url(redis.url) as client:
             (key,) = client.keys("*:stored:*")
             assert client.hget(key, "result")

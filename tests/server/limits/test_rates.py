@@ -15,11 +15,11 @@ def clock() -> Clock:
 
 def ask(buckets: Buckets, rates: Rates, owner: str = "k") -> float:
     """One request; the seconds to wait, 0 when it was admitted."""
-    found = decision(rates, buckets.used(owner))
-    if found.over is None:
+    outcome = decision(rates, buckets.used(owner))
+    if outcome.over is None:
         buckets.begin(owner)
         return 0.0
-    return found.wait
+    return outcome.wait
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 59, 60, 1000])
@@ -70,11 +70,11 @@ def test_s8_reported_tokens_of_any_size_lock_nobody_out_for_ever(clock: Clock, r
 
 def test_s8_the_limit_that_is_farther_off_is_named(clock: Clock) -> None:
     rates = Rates(60, 60)
-    found = decision(rates, Used(60.0, 90.0))
-    assert (found.over, found.wait) == (LimitState("tokens", 60, 0, 90.0), 30.0)
-    found = decision(rates, Used(60.0, 60.5))
-    assert found.over is not None
-    assert (found.over.name, found.wait) == ("requests", 1.0)
+    outcome = decision(rates, Used(60.0, 90.0))
+    assert (outcome.over, outcome.wait) == (LimitState("tokens", 60, 0, 90.0), 30.0)
+    outcome = decision(rates, Used(60.0, 60.5))
+    assert outcome.over is not None
+    assert (outcome.over.name, outcome.wait) == ("requests", 1.0)
 
 
 def test_s8_a_flood_of_new_keys_leaves_nothing_behind(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

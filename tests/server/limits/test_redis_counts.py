@@ -128,10 +128,10 @@ class Fleet:
     def check(self) -> None:
         """Each total is the sum of its counts."""
         for key in KEYS:
-            kept = self._client.hgetall(key)
-            if kept:
-                counts = [int(each.split()[0]) for name, each in kept.items() if name.startswith(b"w")]
-                assert int(kept[b"total"]) == sum(counts), (key, kept)
+            fields = self._client.hgetall(key)
+            if fields:
+                counts = [int(each.split()[0]) for name, each in fields.items() if name.startswith(b"w")]
+                assert int(fields[b"total"]) == sum(counts), (key, fields)
 
     def settle(self) -> None:
         """All go on, and each total is what the living workers have."""
@@ -141,12 +141,14 @@ class Fleet:
         for key in KEYS:
             first = next(iter(self.counts))
             self.agree(first, key, 10**6)
-            kept = self._client.hgetall(key)
-            counts = {name.decode(): int(each.split()[0]) for name, each in kept.items() if name[:1] == b"w"}
+            fields = self._client.hgetall(key)
+            counts = {
+                name.decode(): int(each.split()[0]) for name, each in fields.items() if name[:1] == b"w"
+            }
             living = {worker: counts.get(worker, 0) for worker in self.counts}
             assert living == {worker: count[key] for worker, count in self.counts.items()}
             assert set(counts) <= set(self.counts)
-            assert int(kept[b"total"]) == sum(living.values())
+            assert int(fields[b"total"]) == sum(living.values())
 
     def _arguments(self, key: str, worker: str) -> Report:
         self._number += 1
@@ -158,8 +160,8 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator["redis.Redis[bytes]"]:
-    with own_redis() as server, redis.Redis.from_url(server.url) as found:
-        yield found
+    with own_redis() as server, redis.Redis.from_url(server.url) as connection:
+        yield connection
 
 
 @pytest.fixture

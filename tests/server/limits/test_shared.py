@@ -78,13 +78,13 @@ async def _nothing(**_options: Any) -> None:
 
 @asynccontextmanager
 async def workers(url: str, count: int = 2, **options: Any) -> AsyncIterator[list[Worker]]:
-    found = [Worker(url, **options) for _ in range(count)]
-    async with found[0].counts.going():
+    pool = [Worker(url, **options) for _ in range(count)]
+    async with pool[0].counts.going():
         if count == 1:
-            yield found
+            yield pool
             return
-        async with found[1].counts.going():
-            yield found
+        async with pool[1].counts.going():
+            yield pool
 
 
 async def test_s8_what_a_key_has_at_once_is_counted_over_all_workers(own: OwnRedis) -> None:
@@ -111,11 +111,13 @@ async def test_s8_readers_and_sockets_are_counted_so_too(own: OwnRedis) -> None:
 
 async def test_s8_many_at_once_never_pass_the_limit(own: OwnRedis) -> None:
     async with workers(own.url, per_key=20) as both:
-        took = await asyncio.gather(
+        results = await asyncio.gather(
             *(each.take() for _ in range(40) for each in both), return_exceptions=True
         )
-        assert sum(each is None for each in took) <= 20
-        assert both[0].gate.runs.count + both[1].gate.runs.count == sum(each is None for each in took) >= 10
+        assert sum(each is None for each in results) <= 20
+        assert (
+            both[0].gate.runs.count + both[1].gate.runs.count == sum(each is None for each in results) >= 10
+        )
 
 
 async def test_s8_without_keys_redis_is_not_asked(own: OwnRedis) -> None:
@@ -207,13 +209,13 @@ async def test_s8_totals_are_what_the_living_have_after_all_kinds_of_stops(own: 
             elif round_number % 4 == 3:
                 own.stop()
                 own.start()
-        held = sum(each.gate.runs.of("k") for each in lasting)
+        total = sum(each.gate.runs.of("k") for each in lasting)
         with redis.Redis.from_url(own.url) as admin:
             # each use subtracts who is gone; the last of the killed ones may take as long as its lease
             async def right() -> bool:
                 await lasting[0].refused()
                 await asyncio.sleep(0.02)  # its release is reported soon
-                return await _has(admin, str(held).encode())
+                return await _has(admin, str(total).encode())
 
             await eventually(right)
 
@@ -272,10 +274,10 @@ async def test_s8_scripts_and_data_that_are_lost_are_sent_again(own: OwnRedis) -
             return float(client.hget("openresponses-bridge:{limits}:minute:k", "tokens") or 0) > 0
 
         await eventually(known)
-        found = await one.counts.accept("k")
-        assert found is not None
+        result = await one.counts.accept("k")
+        assert result is not None
         since = time.monotonic() - begun  # each second pays one
-        assert found[1].tokens == pytest.approx(30.0, abs=0.1 + since)
+        assert result[1].tokens == pytest.approx(30.0, abs=0.1 + since)
         assert not one.failures
 
 
@@ -366,13 +368,13 @@ async def test_s8_minutes_are_counted_together_and_as_in_a_process(own: OwnRedis
         local = Buckets(lambda _owner: rates)
         begun = time.monotonic()
         for number in range(12):
-            found = await both[number % 2].counts.accept("k")
-            assert found is not None
+            result = await both[number % 2].counts.accept("k")
+            assert result is not None
             here = decision(rates, local.used("k"))
-            assert found[0] == (here.over is None)
+            assert result[0] == (here.over is None)
             used = local.begin("k") if here.over is None else local.used("k")
             since = time.monotonic() - begun  # each second pays one, in Redis and here at different moments
-            assert found[1].requests == pytest.approx(used.requests, abs=0.1 + since)
+            assert result[1].requests == pytest.approx(used.requests, abs=0.1 + since)
         assert number > 7
 
 
@@ -383,13 +385,13 @@ async def test_s8_what_was_used_is_bounded_in_redis_too(own: OwnRedis) -> None:
             one.counts.spend("k", 10**30)
 
         async def known() -> bool:
-            found = await other.counts.accept("k")
-            return found is not None and not found[0]
+            result = await other.counts.accept("k")
+            return result is not None and not result[0]
 
         await eventually(known)
-        found = await other.counts.accept("k")
-        assert found is not None
-        assert found[1].tokens <= MINUTE + LONGEST_DEBT
+        result = await other.counts.accept("k")
+        assert result is not None
+        assert result[1].tokens <= MINUTE + LONGEST_DEBT
         client = redis.Redis.from_url(own.url)
         (key,) = client.keys("*:minute:k")
         assert 0 < client.pttl(key) <= (MINUTE + LONGEST_DEBT + 2) * 1000

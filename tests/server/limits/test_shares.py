@@ -37,9 +37,9 @@ def shared(upstream: ScriptedUpstream) -> Iterator[str]:
 def held_runs(base: str, headers: dict[str, str], count: int) -> Iterator[None]:
     """So many responses of this key are being made."""
     with contextlib.ExitStack() as running:
-        asked = {"model": "long", "input": "x", "stream": True, "store": False}
+        body = {"model": "long", "input": "x", "stream": True, "store": False}
         for _ in range(count):
-            running.enter_context(opened(base, "POST", "/v1/responses", asked, headers)).read(10)
+            running.enter_context(opened(base, "POST", "/v1/responses", body, headers)).read(10)
         yield
 
 
@@ -97,10 +97,10 @@ def test_s8_cancelled_while_it_waits_gives_its_place_in_the_line_back(shared: st
 
 
 def test_s8_readers_of_stored_responses_are_limited_per_key_and_in_sum(shared: str) -> None:
-    asked = {"model": "long", "input": "x", "background": True}
+    body = {"model": "long", "input": "x", "background": True}
     ids = {}
     for name, headers in (("greedy", GREEDY), ("modest", MODEST)):
-        ids[name] = respond(shared, headers, **asked).json["id"]
+        ids[name] = respond(shared, headers, **body).json["id"]
     mine, theirs = (f"/v1/responses/{ids[name]}" for name in ("greedy", "modest"))
     with contextlib.ExitStack() as reading:
         for _ in range(2):
@@ -110,7 +110,7 @@ def test_s8_readers_of_stored_responses_are_limited_per_key_and_in_sum(shared: s
             assert (refused.status, refused.error["code"]) == (429, "too_many_readers")
             assert refused.headers["retry-after"] == "1"
             assert "One API key may have at most 2 readers" in refused.error["message"]
-        refused = respond(shared, GREEDY, **asked, stream=True)
+        refused = respond(shared, GREEDY, **body, stream=True)
         assert (refused.status, refused.error["code"]) == (429, "too_many_readers")
         reading.enter_context(opened(shared, "GET", f"{theirs}?stream=true", headers=MODEST)).read(10)
         assert (

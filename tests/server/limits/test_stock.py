@@ -150,11 +150,11 @@ async def until(check: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def fleet(server: OwnRedis, held: Held, count: int = 2, **options: Any) -> AsyncIterator[list[Worker]]:
-    found = [Worker(server.url, held, **options) for _ in range(count)]
+    workers = [Worker(server.url, held, **options) for _ in range(count)]
     try:
-        yield found
+        yield workers
     finally:
-        for each in found:
+        for each in workers:
             await each.redis.close()
 
 
@@ -164,9 +164,9 @@ Pair = tuple[Held, Worker, Worker]
 @pytest.fixture
 async def pair(server: OwnRedis, own: redis.Redis) -> AsyncIterator[Pair]:
     """What is stored, and two workers that measure it."""
-    held = Held()
-    async with fleet(server, held) as (one, other):
-        yield held, one, other
+    store = Held()
+    async with fleet(server, store) as (one, other):
+        yield store, one, other
 
 
 KEY = "openresponses-bridge:{limits}:stored:s"
@@ -178,15 +178,15 @@ def pass_time(own: redis.Redis) -> None:
 
 
 async def test_s8_what_is_stored_counts_while_it_is_measured() -> None:
-    held = Held()
-    stock = Stock(held.measure, 3000)
+    store = Held()
+    stock = Stock(store.measure, 3000)
     stock.grow("k", 3000)
-    held.going.clear()
+    store.going.clear()
     measuring = asyncio.create_task(stock.measure())
-    await until(lambda: held.calls == 1)
+    await until(lambda: store.calls == 1)
     with pytest.raises(HttpError):
         stock.check("k")
-    held.going.set()
+    store.going.set()
     await measuring
     stock.check("k", 2999)
 
@@ -194,16 +194,16 @@ async def test_s8_what_is_stored_counts_while_it_is_measured() -> None:
 async def test_s8_one_worker_measures_and_all_refuse_a_key_at_its_limit(
     server: OwnRedis, own: redis.Redis
 ) -> None:
-    held = Held()
-    held.sizes = {"k": 3000, "l": 10} | {f"key-{n}": n for n in range(5000)}
-    async with fleet(server, held, 4) as workers:
+    store = Held()
+    store.sizes = {"k": 3000, "l": 10} | {f"key-{n}": n for n in range(5000)}
+    async with fleet(server, store, 4) as workers:
         for each in workers:
             await each.look()
             with pytest.raises(HttpError):
                 each.stock.check("k")
             each.stock.check("l", 2989)
             assert each.stock.of("key-4999") == 4999
-        assert held.calls == 1
+        assert store.calls == 1
         assert 0 < own.pttl(KEY) <= 120_000
 
 
@@ -234,27 +234,27 @@ async def test_s8_what_is_stored_after_the_beginning_of_anothers_measurement_is_
 async def test_s8_a_worker_that_dies_while_it_measures_is_followed_by_another(
     own: redis.Redis, pair: Pair
 ) -> None:
-    held, one, other = pair
+    store, one, other = pair
     one.store(7)
     other.store(5)
     async with one.measuring() as looking:
         looking.cancel()
     assert await other.look() == 5
-    assert held.calls == 1  # its lease lasts
+    assert store.calls == 1  # its lease lasts
     pass_time(own)
     assert await other.look() == 12
-    assert held.calls == 2
+    assert store.calls == 2
 
 
 async def test_s8_a_worker_that_measures_for_long_keeps_its_turn(server: OwnRedis, own: redis.Redis) -> None:
-    held = Held()
-    async with fleet(server, held, heartbeat=0.01) as (one, other):
+    store = Held()
+    async with fleet(server, store, heartbeat=0.01) as (one, other):
         async with one.measuring():
             own.hset(KEY, "at", "1")
             await until(lambda: own.hget(KEY, "at") != b"1")
             await other.look()
-        assert held.calls == 1
-        held.sizes["k"] = 5
+        assert store.calls == 1
+        store.sizes["k"] = 5
         assert await other.look() == 0
 
 
@@ -262,8 +262,8 @@ async def test_s8_a_worker_that_measures_for_long_keeps_its_turn(server: OwnRedi
 async def test_s8_two_that_measure_at_once_have_both_measured_and_the_later_one_is_published(
     server: OwnRedis, own: redis.Redis, emptied: bool
 ) -> None:
-    held = Held()
-    async with fleet(server, held, 3) as (one, other, third):
+    store = Held()
+    async with fleet(server, store, 3) as (one, other, third):
         one.store(7)
         async with one.measuring():
             if emptied:
@@ -285,14 +285,14 @@ async def test_s8_two_that_measure_at_once_have_both_measured_and_the_later_one_
 async def test_s8_a_worker_without_redis_measures_and_takes_nothing_older_than_that(
     own: redis.Redis, pair: Pair
 ) -> None:
-    held, one, other = pair
+    store, one, other = pair
     await other.look()
     pass_time(own)
     async with one.measuring():
         other.store(5)
         other.redis.alone = True
         other.stock._due = 0.0
-        assert [await other.look(), held.calls] == [5, 3]
+        assert [await other.look(), store.calls] == [5, 3]
         other.redis.alone = False
         other.store(1)
     assert one.stock.of("k") == 0
@@ -302,12 +302,12 @@ async def test_s8_a_worker_without_redis_measures_and_takes_nothing_older_than_t
 
 
 async def test_s8_without_redis_the_pause_between_measurements_is_kept(pair: Pair) -> None:
-    held, one, other = pair
+    store, one, other = pair
     await one.look()
     await other.look()
     other.redis.alone = True
     await other.look()
-    assert held.calls == 1
+    assert store.calls == 1
 
 
 async def test_s8_an_older_number_is_not_taken_and_the_next_one_is_higher(
@@ -333,13 +333,13 @@ async def test_s8_an_older_number_is_not_taken_and_the_next_one_is_higher(
 async def test_s8_a_worker_numbers_its_measurement_above_those_that_it_has(
     own: redis.Redis, pair: Pair
 ) -> None:
-    held, one, other = pair
+    store, one, other = pair
     for ahead in (10**14, 10**14 + 1):
         await one.look()
         own.hset(KEY, mapping={"begun": ahead, "published": ahead})
         await other.look()
         own.flushall()
-        held.sizes["k"] = ahead
+        store.sizes["k"] = ahead
         assert [await other.look(), await one.look()] == [ahead, ahead]
         assert int(own.hget(KEY, "begun") or 0) > ahead
 
@@ -347,10 +347,10 @@ async def test_s8_a_worker_numbers_its_measurement_above_those_that_it_has(
 async def test_s8_a_clock_of_redis_that_was_set_back_stops_no_measurement(
     own: redis.Redis, pair: Pair
 ) -> None:
-    held, one, other = pair
+    store, one, other = pair
     await one.look()
     own.hset(KEY, mapping={"at": 10**14})
-    held.sizes["k"] = 4
+    store.sizes["k"] = 4
     assert await other.look() == 4
 
 
@@ -358,20 +358,20 @@ async def test_s8_a_clock_of_redis_that_was_set_back_stops_no_measurement(
 async def test_s8_what_can_not_be_shared_is_measured_by_each(
     own: redis.Redis, pair: Pair, result: str
 ) -> None:
-    held, one, other = pair
-    held.sizes["k"] = 4
+    store, one, other = pair
+    store.sizes["k"] = 4
     await one.look()
     own.hset(KEY, mapping={"result": result})
     assert [await other.look(), await other.look()] == [4, 4]
-    assert held.calls == 2
+    assert store.calls == 2
 
 
 async def test_s8_more_keys_than_can_be_shared_are_measured_by_each(own: redis.Redis, pair: Pair) -> None:
-    held, one, other = pair
-    held.sizes = {f"{n:060}": 1 for n in range(20_000)} | {"k": 4}
+    store, one, other = pair
+    store.sizes = {f"{n:060}": 1 for n in range(20_000)} | {"k": 4}
     assert await one.look() == 4
     assert own.hstrlen(KEY, "result") == 0
-    assert [await other.look(), held.calls] == [4, 2]
+    assert [await other.look(), store.calls] == [4, 2]
 
 
 async def test_s8_a_store_that_fails_forgets_nothing_and_is_tried_again_by_whoever_has_the_turn(
@@ -386,8 +386,8 @@ async def test_s8_a_store_that_fails_forgets_nothing_and_is_tried_again_by_whoev
                 raise StoreError(StoreError.UNAVAILABLE, "The session store can't be reached.")
             return sizes
 
-    held = FailingHeld()
-    async with fleet(server, held) as (one, other):
+    store = FailingHeld()
+    async with fleet(server, store) as (one, other):
         for turn in range(20):
             one.store(1)
             other.store(2)
@@ -396,7 +396,7 @@ async def test_s8_a_store_that_fails_forgets_nothing_and_is_tried_again_by_whoev
             pass_time(own)
             assert len(other.stock._apart) <= 3
         assert [one.stock.of("k"), other.stock.of("k")] == [20, 40]
-        held.down = False
+        store.down = False
         assert [await one.look(), await other.look()] == [60, 60]
 
 
@@ -414,8 +414,8 @@ async def test_s8_nothing_is_forgotten_nor_counted_twice_for_long_whatever_happe
             await asyncio.sleep(rng.choice((0.0, 0.0, 0.002, 0.01)))
             return sizes
 
-    held = SlowHeld()
-    async with fleet(server, held, 4, interval=0.0, lease=0.005, heartbeat=1000.0) as workers:
+    store = SlowHeld()
+    async with fleet(server, store, 4, interval=0.0, lease=0.005, heartbeat=1000.0) as workers:
         looking: dict[Worker, asyncio.Task[int]] = {}
         for _ in range(600):
             each = rng.choice(workers)
@@ -424,7 +424,7 @@ async def test_s8_nothing_is_forgotten_nor_counted_twice_for_long_whatever_happe
                 looking[each] = asyncio.create_task(each.look())
             elif rng.random() < 0.05:  # it dies, and another one comes
                 looking.pop(each).cancel()
-                each.stock = Stock(held.measure, 3000, 0.0, store="s", others=each.others)
+                each.stock = Stock(store.measure, 3000, 0.0, store="s", others=each.others)
                 each.stored = 0
             if rng.random() < 0.02:
                 own.flushall()
@@ -438,6 +438,6 @@ async def test_s8_nothing_is_forgotten_nor_counted_twice_for_long_whatever_happe
             each.stock._interval = 60.0
             await each.look()
         pass_time(own)
-        calls = held.calls
-        assert [await each.look() for each in workers] == [held.sizes["k"]] * 4
-        assert held.calls == calls + 1
+        calls = store.calls
+        assert [await each.look() for each in workers] == [store.sizes["k"]] * 4
+        assert store.calls == calls + 1

@@ -70,25 +70,25 @@ def asked(
 ) -> Iterator[Callable[..., dict[str, Any]]]:
     """Makes a request; the attributes of the response's span, and those of a tool."""
     (tmp_path / "tools.py").write_text(MODULE)
-    given = Settings(
+    settings = Settings(
         upstreams=[UpstreamSettings(url=upstream.url, api_key=OPERATORS)],
         functions=[FunctionSettings(module=str(tmp_path / "tools.py"), models=["calls"])],
         api_keys=[hashed(CLIENTS)],
         span_content=True,
     )
-    app = InProcess(given)
+    app = InProcess(settings)
 
     def ask(model: str = "m", **body: Any) -> dict[str, Any]:
         spans.clear()
         headers = [(b"authorization", f"Bearer {CLIENTS}".encode())]
         assert app.call("POST", "/v1/responses", {"model": model, **body}, headers).status == 200
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for span in spans.get_finished_spans():
             if span.kind is not SpanKind.CLIENT:
-                found |= dict(span.attributes or {})
+                attributes |= dict(span.attributes or {})
             else:
                 assert not (CONTENT & set(span.attributes or {}))
-        return found
+        return attributes
 
     yield ask
     app.close()
@@ -100,14 +100,14 @@ def test_messages_have_the_form_of_the_convention(
     upstream.scripts["m"] = Script(text("It ", "rains."))
     tool = {"type": "function", "name": "f", "description": "Does.", "parameters": {"type": "object"}}
     image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
-    given = [
+    items = [
         {"role": "user", "content": "Rain?"},
         {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"city":"Oslo"}'},
         {"type": "function_call_output", "call_id": "c1", "output": "rain"},
         {"role": "user", "content": [{"type": "input_text", "text": "So?"}, image]},
     ]
-    found = asked(input=given, instructions="Be brief.", tools=[tool])
-    assert json.loads(found["gen_ai.input.messages"]) == [
+    attributes = asked(input=items, instructions="Be brief.", tools=[tool])
+    assert json.loads(attributes["gen_ai.input.messages"]) == [
         {"role": "user", "parts": [{"type": "text", "content": "Rain?"}]},
         {
             "role": "assistant",
@@ -116,31 +116,34 @@ def test_messages_have_the_form_of_the_convention(
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "rain"}]},
         {"role": "user", "parts": [{"type": "text", "content": "So?"}, {"type": "input_image"}]},
     ]
-    assert json.loads(found["gen_ai.output.messages"]) == [
+    assert json.loads(attributes["gen_ai.output.messages"]) == [
         {
             "role": "assistant",
             "parts": [{"type": "text", "content": "It rains."}],
             "finish_reason": "stop",
         }
     ]
-    assert json.loads(found["gen_ai.system_instructions"]) == [{"type": "text", "content": "Be brief."}]
-    assert json.loads(found["gen_ai.tool.definitions"]) == [tool]
-    found = asked(input="Rain?")
-    assert json.loads(found["gen_ai.input.messages"]) == [
+    assert json.loads(attributes["gen_ai.system_instructions"]) == [{"type": "text", "content": "Be brief."}]
+    assert json.loads(attributes["gen_ai.tool.definitions"]) == [tool]
+    attributes = asked(input="Rain?")
+    assert json.loads(attributes["gen_ai.input.messages"]) == [
         {"role": "user", "parts": [{"type": "text", "content": "Rain?"}]}
     ]
-    assert "gen_ai.tool.definitions" not in found
+    assert "gen_ai.tool.definitions" not in attributes
 
 
 def test_a_tool_has_its_arguments_and_result_without_secrets(
     asked: Callable[..., dict[str, Any]], upstream: ScriptedUpstream
 ) -> None:
     arguments = json.dumps({"password": "hunter2-hunter2", "where": f"here {CLIENTS}"})
-    made = [call(0, "", "look", "call_1"), call(0, arguments), chunk("tool_calls"), DONE]
-    upstream.scripts["calls"] = [Script(made), Script(text("Done."))]
-    found = asked("calls", input="x")
-    assert json.loads(found["gen_ai.tool.call.arguments"]) == {"password": "[masked]", "where": "here [key]"}
-    assert found["gen_ai.tool.call.result"] == "seen here [key], with [key]"
+    frames = [call(0, "", "look", "call_1"), call(0, arguments), chunk("tool_calls"), DONE]
+    upstream.scripts["calls"] = [Script(frames), Script(text("Done."))]
+    attributes = asked("calls", input="x")
+    assert json.loads(attributes["gen_ai.tool.call.arguments"]) == {
+        "password": "[masked]",
+        "where": "here [key]",
+    }
+    assert attributes["gen_ai.tool.call.result"] == "seen here [key], with [key]"
 
 
 def test_secrets_are_masked_wherever_they_are(
@@ -168,13 +171,13 @@ def test_a_secret_that_the_end_of_what_is_masked_cuts_is_not_shown_in_part() -> 
 
 def test_what_is_shown_is_bounded(asked: Callable[..., dict[str, Any]], upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script(text("y" * 50_000))
-    given = [{"role": "user", "content": f"{number} " + "x" * 9000} for number in range(100)]
-    found = asked(input=given, instructions="z" * 90_000)
-    assert len(found["gen_ai.input.messages"]) < MOST_TEXT + 10_000
-    said = [each["parts"][0]["content"] for each in json.loads(found["gen_ai.input.messages"])]
-    assert [each[:3] for each in said] == [f"{number} " for number in range(84, 100)]
-    assert len(found["gen_ai.output.messages"]) < LONGEST_TEXT + 500
-    assert len(found["gen_ai.system_instructions"]) < LONGEST_TEXT + 500
+    items = [{"role": "user", "content": f"{number} " + "x" * 9000} for number in range(100)]
+    attributes = asked(input=items, instructions="z" * 90_000)
+    assert len(attributes["gen_ai.input.messages"]) < MOST_TEXT + 10_000
+    texts = [each["parts"][0]["content"] for each in json.loads(attributes["gen_ai.input.messages"])]
+    assert [each[:3] for each in texts] == [f"{number} " for number in range(84, 100)]
+    assert len(attributes["gen_ai.output.messages"]) < LONGEST_TEXT + 500
+    assert len(attributes["gen_ai.system_instructions"]) < LONGEST_TEXT + 500
 
 
 @pytest.mark.parametrize(
@@ -226,11 +229,11 @@ def test_without_the_setting_there_is_none(upstream: ScriptedUpstream, spans: In
 
 
 def test_the_tables_have_what_is_opted_in() -> None:
-    said = (REPOSITORY / "docs/observing.md").read_text().partition("## Spans")[2]
-    rows = re.findall(r"^\| (`.*?) \| opt-in \|", said, re.MULTILINE)
+    section = (REPOSITORY / "docs/observing.md").read_text().partition("## Spans")[2]
+    rows = re.findall(r"^\| (`.*?) \| opt-in \|", section, re.MULTILINE)
     assert {name for names in rows for name in re.findall(r"`([^`]+)`", names)} == CONTENT
-    assert f"{LONGEST_TEXT:,} characters" in said
-    assert f"{MOST_TEXT:,}" in said
+    assert f"{LONGEST_TEXT:,} characters" in section
+    assert f"{MOST_TEXT:,}" in section
 
 
 def test_nothing_of_a_response_waits_for_the_collector(
@@ -243,8 +246,8 @@ def test_nothing_of_a_response_waits_for_the_collector(
         "refused": refusal(400),
         "left": Script([chunk(content="x"), HANG]),
     }
-    given = UpstreamSettings(url=upstream.url)
-    app = InProcess(Settings(upstreams=[given], span_content=True, store="memory://"))
+    upstream_settings = UpstreamSettings(url=upstream.url)
+    app = InProcess(Settings(upstreams=[upstream_settings], span_content=True, store="memory://"))
 
     def all_kinds() -> None:
         for body in ({"model": "m"}, {"model": "m", "stream": True}, {"model": "refused"}):

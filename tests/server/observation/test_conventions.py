@@ -55,11 +55,14 @@ def rows(text: str, heading: str) -> dict[str, str]:
 def found() -> dict[SpanKind, set[str]]:
     """The names of the attributes of spans of each kind, of requests with all that can be set."""
     exporter = InMemorySpanExporter()
-    said = Script([chunk(content="{}"), chunk("stop"), frame(choices=[], usage=USED), DONE])
-    with pytest.MonkeyPatch.context() as patch, ScriptedUpstream({"m": said, "no": refusal(400)}) as upstream:
+    script = Script([chunk(content="{}"), chunk("stop"), frame(choices=[], usage=USED), DONE])
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ScriptedUpstream({"m": script, "no": refusal(400)}) as upstream,
+    ):
         collected(patch, exporter)
-        given = UpstreamSettings(url=upstream.url, options={"passes": ["top_k"], "takes_n": True})
-        app = InProcess(Settings(upstreams=[given]))
+        upstream_settings = UpstreamSettings(url=upstream.url, options={"passes": ["top_k"], "takes_n": True})
+        app = InProcess(Settings(upstreams=[upstream_settings]))
         try:
             messages = [{"role": "user", "content": "Hi"}]
             headers = [(b"openresponses-conversation", b"mine")]
@@ -91,10 +94,10 @@ def test_the_table_of_spans_has_each_attribute_of_the_convention() -> None:
 def test_the_table_says_on_which_span_an_attribute_is(
     found: dict[SpanKind, set[str]], kind: SpanKind, where: str
 ) -> None:
-    said = rows(SPANS, "| Attribute | Span |")
-    assert set(said.values()) == {"both", "response", "request", "opt-in", "none"}
+    table = rows(SPANS, "| Attribute | Span |")
+    assert set(table.values()) == {"both", "response", "request", "opt-in", "none"}
     assert {name for name in found[kind] if name in REQUEST_SPAN} == {
-        name for name, at in said.items() if at in ("both", where)
+        name for name, at in table.items() if at in ("both", where)
     }
 
 
@@ -116,10 +119,10 @@ def test_the_table_of_tools_says_what_is_given(tmp_path: Path) -> None:
             weather.ask(tools=[NEVER])
     tools = [each for each in exporter.get_finished_spans() if each.kind is SpanKind.INTERNAL]
     assert len(tools) == 2
-    said = rows(SPANS, TOOLS)
-    given: set[str] = set().union(*(each.attributes or {} for each in tools))
-    assert given == {name for name, when in said.items() if when not in ("never", "opt-in")}
-    always = {name for name, when in said.items() if when == "always"}
+    table = rows(SPANS, TOOLS)
+    attributes: set[str] = set().union(*(each.attributes or {} for each in tools))
+    assert attributes == {name for name, when in table.items() if when not in ("never", "opt-in")}
+    always = {name for name, when in table.items() if when == "always"}
     assert all(always <= (each.attributes or {}).keys() for each in tools)
 
 

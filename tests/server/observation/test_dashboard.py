@@ -23,15 +23,15 @@ _PREFIX = "openresponses_bridge_"
 
 def _series() -> dict[str, set[str]]:
     """Each name that can be queried, with its labels."""
-    found: dict[str, set[str]] = {}
+    series: dict[str, set[str]] = {}
     for family in families():
         labels = set(family._labelnames)
         if isinstance(family, Histogram | BatchHistogram):
-            found |= {f"{family._name}_bucket": {*labels, "le"}}
-            found |= {f"{family._name}_{part}": labels for part in ("sum", "count")}
+            series |= {f"{family._name}_bucket": {*labels, "le"}}
+            series |= {f"{family._name}_{part}": labels for part in ("sum", "count")}
         else:
-            found[family_name(family)] = labels
-    return found
+            series[family_name(family)] = labels
+    return series
 
 
 SERIES = _series()
@@ -43,10 +43,10 @@ def _expressions() -> list[str]:
 
 def check(expression: str) -> None:
     """Raises AssertionError for a metric or a label that there is not, and for unbalanced brackets."""
-    asked = _METRIC.findall(expression)
-    assert asked, expression
-    labels = set.union(*(SERIES.get(name, set()) for name, _ in asked))
-    for name, matchers in asked:
+    selectors = _METRIC.findall(expression)
+    assert selectors, expression
+    labels = set.union(*(SERIES.get(name, set()) for name, _ in selectors))
+    for name, matchers in selectors:
         assert name in SERIES, name
         used = {each.partition("=")[0].rstrip("!") for each in matchers.split(",") if each}
         assert used <= SERIES[name], (name, used - SERIES[name])
@@ -93,10 +93,10 @@ def test_legends_and_variables_are_there() -> None:
     assert used <= variables | _OF_GRAFANA
     for each in DASHBOARD["templating"]["list"]:
         if each["type"] == "query":
-            found = re.fullmatch(r"label_values\((\S+), (\w+)\)", each["query"])
-            assert found
-            check(found[1])
-            assert found[2] in SERIES[found[1].partition("{")[0]]
+            match = re.fullmatch(r"label_values\((\S+), (\w+)\)", each["query"])
+            assert match
+            check(match[1])
+            assert match[2] in SERIES[match[1].partition("{")[0]]
 
 
 def test_panels_have_ids_of_their_own_and_places_beside_each_other() -> None:

@@ -35,8 +35,8 @@ def broken(*_: object) -> None:
 def test_each_request_is_one_line_without_content(demo: str) -> None:
     with capture_logs() as lines:
         reply = respond(demo, {"authorization": "Bearer sk-secret"}, model="demo", input="private words")
-        made, line = lines_of(reply, lines, 2)
-    assert made["event"] == "response"
+        response, line = lines_of(reply, lines, 2)
+    assert response["event"] == "response"
     assert (line["event"], line["method"], line["path"], line["status"]) == (
         "request",
         "POST",
@@ -58,8 +58,8 @@ def test_internal_error_is_logged_under_the_request_s_id(demo: str, monkeypatch:
     monkeypatch.setattr("openresponses_server.api.responses.decode_request", broken)
     with capture_logs() as lines:
         reply = respond(demo, model="demo")
-        found = lines_of(reply, lines, 2)
-    assert [line["event"] for line in found] == ["request.internal_error", "request"]
+        entries = lines_of(reply, lines, 2)
+    assert [line["event"] for line in entries] == ["request.internal_error", "request"]
 
 
 def test_defect_within_a_stream_fails_the_response(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,12 +151,12 @@ def test_lines_of_a_file_say_how_grave_they_are_and_when() -> None:
         log.error("broken")
         """
     ).splitlines()
-    found = [json.loads(line) for line in lines]
-    assert list(found[0]) == ["words", "none", "event", "level", "timestamp"]
-    assert [line["level"] for line in found] == ["info", "warning", "error"]
-    assert found[0]["words"] == 'é " \\ 1'
-    assert all(datetime.fromisoformat(line["timestamp"]).tzinfo == UTC for line in found)
-    assert all(line["timestamp"].endswith("Z") for line in found)
+    entries = [json.loads(line) for line in lines]
+    assert list(entries[0]) == ["words", "none", "event", "level", "timestamp"]
+    assert [line["level"] for line in entries] == ["info", "warning", "error"]
+    assert entries[0]["words"] == 'é " \\ 1'
+    assert all(datetime.fromisoformat(line["timestamp"]).tzinfo == UTC for line in entries)
+    assert all(line["timestamp"].endswith("Z") for line in entries)
 
 
 def test_a_line_with_half_of_a_surrogate_pair_has_the_same_time() -> None:

@@ -55,17 +55,19 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> InMemoryMetricReader:
-    made = InMemoryMetricReader()
-    measured(monkeypatch, made)
-    return made
+    memory_reader = InMemoryMetricReader()
+    measured(monkeypatch, memory_reader)
+    return memory_reader
 
 
 @pytest.fixture
 def app(upstream: ScriptedUpstream, reader: InMemoryMetricReader, tmp_path: Path) -> Iterator[InProcess]:
     (tmp_path / "tools.py").write_text(MODULE)
-    given = UpstreamSettings(url=upstream.url, name="one", retries=Retries(times=1, first_wait=0.01))
+    upstream_settings = UpstreamSettings(
+        url=upstream.url, name="one", retries=Retries(times=1, first_wait=0.01)
+    )
     module = FunctionSettings(module=str(tmp_path / "tools.py"), models=["m"])
-    running = InProcess(Settings(upstreams=[given], functions=[module]))
+    running = InProcess(Settings(upstreams=[upstream_settings], functions=[module]))
     yield running
     running.close()
 
@@ -102,9 +104,9 @@ def test_a_stream_is_measured(
         """The server has read so many, each by itself."""
 
         def has_read() -> bool:
-            found = points(reader)
-            first = "gen_ai.client.operation.time_to_first_chunk" in found
-            return first + sum(each.count for each in found.get(BETWEEN, [])) >= chunks
+            metrics = points(reader)
+            first = "gen_ai.client.operation.time_to_first_chunk" in metrics
+            return first + sum(each.count for each in metrics.get(BETWEEN, [])) >= chunks
 
         return has_read
 
@@ -113,27 +115,27 @@ def test_a_stream_is_measured(
     used = frame(choices=[], usage={"prompt_tokens": 30, "completion_tokens": 3, "total_tokens": 33})
     upstream.scripts = {"m": Script([*one_by_one, used, DONE])}
     assert ask(app, stream=True).status == 200
-    found = points(reader)
-    assert found.keys() == {name for name in METRICS if "tool" not in name and "mcp" not in name}
-    for name, of in found.items():
+    metrics = points(reader)
+    assert metrics.keys() == {name for name in METRICS if "tool" not in name and "mcp" not in name}
+    for name, of in metrics.items():
         for point in of:
             assert point.explicit_bounds == pytest.approx(METRICS[name][1]), name
     request, response = of_upstream(upstream), of_response()
-    duration = the_point(found, "gen_ai.client.operation.duration")
+    duration = the_point(metrics, "gen_ai.client.operation.duration")
     assert (dict(duration.attributes), duration.count) == (request, 1)
-    first = the_point(found, "gen_ai.client.operation.time_to_first_chunk")
+    first = the_point(metrics, "gen_ai.client.operation.time_to_first_chunk")
     assert (dict(first.attributes), first.count) == (request, 1)
     assert 0 < first.sum < duration.sum
-    between = the_point(found, BETWEEN)
+    between = the_point(metrics, BETWEEN)
     assert dict(between.attributes) == request
     assert between.count >= 3
     assert between.sum <= duration.sum
-    tokens = {point.attributes["gen_ai.token.type"]: point for point in found["gen_ai.client.token.usage"]}
+    tokens = {point.attributes["gen_ai.token.type"]: point for point in metrics["gen_ai.client.token.usage"]}
     assert {kind: point.sum for kind, point in tokens.items()} == {"input": 30, "output": 3}
     assert dict(tokens["input"].attributes) == {**request, "gen_ai.token.type": "input"}
-    whole = the_point(found, "gen_ai.server.request.duration")
-    to_first = the_point(found, "gen_ai.server.time_to_first_token")
-    each = the_point(found, "gen_ai.server.time_per_output_token")
+    whole = the_point(metrics, "gen_ai.server.request.duration")
+    to_first = the_point(metrics, "gen_ai.server.time_to_first_token")
+    each = the_point(metrics, "gen_ai.server.time_per_output_token")
     assert all((dict(point.attributes), point.count) == (response, 1) for point in (whole, to_first, each))
     assert each.sum == pytest.approx((whole.sum - to_first.sum) / 2)
 
@@ -150,12 +152,13 @@ def test_an_answer_that_is_not_streamed_has_no_chunks(
         assert app.call("POST", "/v1/embeddings", body).status == 200
     finally:
         app.close()
-    found = points(reader)
-    assert not [name for name in found if "chunk" in name]
-    duration = the_point(found, "gen_ai.client.operation.duration")
+    metrics = points(reader)
+    assert not [name for name in metrics if "chunk" in name]
+    duration = the_point(metrics, "gen_ai.client.operation.duration")
     assert duration.attributes["gen_ai.operation.name"] == "embeddings"
     assert (
-        the_point(found, "gen_ai.server.request.duration").attributes["gen_ai.operation.name"] == "embeddings"
+        the_point(metrics, "gen_ai.server.request.duration").attributes["gen_ai.operation.name"]
+        == "embeddings"
     )
 
 
@@ -164,10 +167,10 @@ def test_estimated_tokens_are_not_counted(
 ) -> None:
     upstream.scripts = {"m": Script([chunk(content="x"), chunk("stop"), DONE])}
     ask(app)
-    found = points(reader)
-    assert "gen_ai.client.token.usage" not in found
-    assert "gen_ai.server.time_per_output_token" not in found
-    assert "gen_ai.server.time_to_first_token" in found
+    metrics = points(reader)
+    assert "gen_ai.client.token.usage" not in metrics
+    assert "gen_ai.server.time_per_output_token" not in metrics
+    assert "gen_ai.server.time_to_first_token" in metrics
 
 
 def test_failures_have_their_kind(
@@ -175,12 +178,12 @@ def test_failures_have_their_kind(
 ) -> None:
     upstream.scripts = {"m": [refusal(503), refusal(400, code="strange_code"), Script(text("Hello"))]}
     ask(app)
-    found = points(reader)
-    (response,) = found["gen_ai.server.request.duration"]
-    kinds = sorted(point.attributes["error.type"] for point in found["gen_ai.client.operation.duration"])
+    metrics = points(reader)
+    (response,) = metrics["gen_ai.server.request.duration"]
+    kinds = sorted(point.attributes["error.type"] for point in metrics["gen_ai.client.operation.duration"])
     assert len(kinds) == 2
     assert response.attributes["error.type"] in kinds
-    assert not [name for name in found if "first" in name]
+    assert not [name for name in metrics if "first" in name]
     ask(app)
     named = [point.attributes.get("error.type") for point in points(reader)["gen_ai.server.request.duration"]]
     assert sorted(named, key=str) == sorted([response.attributes["error.type"], None], key=str)
@@ -194,10 +197,10 @@ def test_a_cancelled_request_says_so(
     app.run(until(lambda: bool(upstream.received)))
     app.call("POST", f"/v1/responses/{started['id']}/cancel")
     app.run(until(lambda: "gen_ai.server.request.duration" in points(reader)))
-    found = points(reader)
-    asked = the_point(found, "gen_ai.client.operation.duration")
-    assert (asked.attributes["error.type"], asked.count) == ("cancelled", 1)
-    assert the_point(found, "gen_ai.server.request.duration").count == 1
+    metrics = points(reader)
+    request = the_point(metrics, "gen_ai.client.operation.duration")
+    assert (request.attributes["error.type"], request.count) == ("cancelled", 1)
+    assert the_point(metrics, "gen_ai.server.request.duration").count == 1
 
 
 def test_tools_and_the_tokens_of_each_answer(
@@ -207,21 +210,21 @@ def test_tools_and_the_tokens_of_each_answer(
         counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
         return frame(choices=[], usage=counts)
 
-    asked = [call(0, '{"a": 1, "b": 2}', "add", "call_1"), chunk("tool_calls"), used(10, 2), DONE]
-    said = [chunk(content="3"), chunk("stop"), used(20, 5), DONE]
-    upstream.scripts = {"m": [Script(asked), Script(said)]}
+    call_frames = [call(0, '{"a": 1, "b": 2}', "add", "call_1"), chunk("tool_calls"), used(10, 2), DONE]
+    text_frames = [chunk(content="3"), chunk("stop"), used(20, 5), DONE]
+    upstream.scripts = {"m": [Script(call_frames), Script(text_frames)]}
     ask(app)
-    found = points(reader)
-    tool = the_point(found, "gen_ai.execute_tool.duration")
+    metrics = points(reader)
+    tool = the_point(metrics, "gen_ai.execute_tool.duration")
     assert dict(tool.attributes) == {"gen_ai.tool.name": "add", "gen_ai.tool.type": "function"}
     assert tool.explicit_bounds == pytest.approx(METRICS["gen_ai.execute_tool.duration"][1])
     counts = {
         point.attributes["gen_ai.token.type"]: (point.count, point.sum)
-        for point in found["gen_ai.client.token.usage"]
+        for point in metrics["gen_ai.client.token.usage"]
     }
     assert counts == {"input": (2, 30), "output": (2, 7)}
-    assert the_point(found, "gen_ai.client.operation.duration").count == 2
-    assert "gen_ai.server.time_per_output_token" not in found, "a tool's time is not a token's"
+    assert the_point(metrics, "gen_ai.client.operation.duration").count == 2
+    assert "gen_ai.server.time_per_output_token" not in metrics, "a tool's time is not a token's"
 
 
 def test_a_call_of_an_mcp_server(reader: InMemoryMetricReader, tmp_path: Path) -> None:
@@ -248,33 +251,33 @@ def test_names_of_strangers_make_a_hundred_series_at_most() -> None:
     reader = InMemoryMetricReader()
     with pytest.MonkeyPatch.context() as patch:
         measured(patch, reader)
-        made = measurements.measurements({"mine"})
-    assert made is not None
+        recorder = measurements.measurements({"mine"})
+    assert recorder is not None
     for number in range(150):
         name = f"n{number}"
-        made.requested(made.of_request({}, "chat", name, accepted=True), 1.0, f"code{number}")
-        made.requested(made.of_request({}, "chat", "mine", accepted=False), 1.0, "")
-        made.requested(made.of_request({}, "chat", f"refused{number}", accepted=False), 1.0, "")
+        recorder.requested(recorder.of_request({}, "chat", name, accepted=True), 1.0, f"code{number}")
+        recorder.requested(recorder.of_request({}, "chat", "mine", accepted=False), 1.0, "")
+        recorder.requested(recorder.of_request({}, "chat", f"refused{number}", accepted=False), 1.0, "")
         of_tool = {"gen_ai.tool.name": name, "gen_ai.tool.type": "extension", "mcp.method.name": "tools/call"}
-        made.ran_tool(of_tool, 1.0, "")
-        made.called_mcp(of_tool, 1.0, "")
-        made.ran_tool({**of_tool, "gen_ai.tool.name": f"no{number}"}, 1.0, "tool_error")
-    found = points(reader)
-    requests = [point.attributes for point in found["gen_ai.client.operation.duration"]]
+        recorder.ran_tool(of_tool, 1.0, "")
+        recorder.called_mcp(of_tool, 1.0, "")
+        recorder.ran_tool({**of_tool, "gen_ai.tool.name": f"no{number}"}, 1.0, "tool_error")
+    metrics = points(reader)
+    requests = [point.attributes for point in metrics["gen_ai.client.operation.duration"]]
     models = {each["gen_ai.request.model"] for each in requests}
     assert len(models) == 102
     assert {"mine", "other", "n0", "n99"} <= models
-    made.requested({}, 1.0, "upstream_timeout")
-    made.ran_tool({"gen_ai.tool.name": "own", "gen_ai.tool.type": "function"}, 1.0, "")
+    recorder.requested({}, 1.0, "upstream_timeout")
+    recorder.ran_tool({"gen_ai.tool.name": "own", "gen_ai.tool.type": "function"}, 1.0, "")
     assert len({each.get("error.type") for each in requests}) == 102
     assert "_OTHER" in {each.get("error.type") for each in requests}
     for name in ("gen_ai.execute_tool.duration", "mcp.client.operation.duration"):
-        assert len({point.attributes["gen_ai.tool.name"] for point in found[name]}) == 101
+        assert len({point.attributes["gen_ai.tool.name"] for point in metrics[name]}) == 101
     # which leave the names of others their room
-    found = points(reader)
-    requests = [point.attributes for point in found["gen_ai.client.operation.duration"]]
+    metrics = points(reader)
+    requests = [point.attributes for point in metrics["gen_ai.client.operation.duration"]]
     assert "upstream_timeout" in {each.get("error.type") for each in requests}
-    tools = {point.attributes["gen_ai.tool.name"] for point in found["gen_ai.execute_tool.duration"]}
+    tools = {point.attributes["gen_ai.tool.name"] for point in metrics["gen_ai.execute_tool.duration"]}
     assert "own" in tools
 
 
@@ -341,13 +344,13 @@ def test_a_response_without_an_upstream_is_measured() -> None:
     reader = InMemoryMetricReader()
     with pytest.MonkeyPatch.context() as patch:
         measured(patch, reader)
-        made = measurements.measurements(())
-    assert made is not None
+        recorder = measurements.measurements(())
+    assert recorder is not None
     from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 
     response = ResponseStreamStateMachine("m").snapshot
     ended = EndedRun("", "", response, TokenTiming(), [], 1.5, None, has_end=False)
-    made.responded(made.of_request({}, "chat", "", accepted=False), ended, "upstream_unreachable")
+    recorder.responded(recorder.of_request({}, "chat", "", accepted=False), ended, "upstream_unreachable")
     (point,) = points(reader)["gen_ai.server.request.duration"]
     assert point.sum == 1.5
     assert point.attributes["error.type"] == "upstream_unreachable"
@@ -356,8 +359,8 @@ def test_a_response_without_an_upstream_is_measured() -> None:
 def test_the_table_of_metrics_has_each_of_the_conventions() -> None:
     table = PAGE.partition("| Metric of the conventions |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (`.*?) \| (.*?) \|", table, re.MULTILINE)
-    said = {name: unit for names, unit in rows for name in re.findall(r"`([^`]+)`", names)}
-    assert {name for name, unit in said.items() if unit != "none"} == METRICS.keys()
-    assert {name for name, unit in said.items() if unit == "none"} == OTHER_METRICS
+    units = {name: unit for names, unit in rows for name in re.findall(r"`([^`]+)`", names)}
+    assert {name for name, unit in units.items() if unit != "none"} == METRICS.keys()
+    assert {name for name, unit in units.items() if unit == "none"} == OTHER_METRICS
     for name, (unit, _) in METRICS.items():
-        assert said[name] == {"s": "seconds", "{token}": "tokens"}[unit]
+        assert units[name] == {"s": "seconds", "{token}": "tokens"}[unit]

@@ -29,8 +29,8 @@ from tests.support.workers import Reader, working
 
 def values(text: str) -> dict[str, float]:
     """Each series with its labels, and its value."""
-    found = re.findall(r"^openresponses_bridge_(\S+) (\S+)$", text, re.MULTILINE)
-    return {name: float(value) for name, value in found}
+    samples = re.findall(r"^openresponses_bridge_(\S+) (\S+)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in samples}
 
 
 def read(base: str) -> dict[str, float]:
@@ -68,11 +68,11 @@ async def test_calls_are_timed_and_failures_counted_by_their_codes() -> None:
         await store.put(record("r", owner="l"))
     assert [piece.last async for piece in store.frames("r", "k")] == [1, 3]
     assert store.name.startswith("memory-")
-    found = counted(metrics)
-    assert found['store_seconds_count{call="put"}'] == 2
-    assert found['store_seconds_count{call="checkpoint"}'] == 1
-    assert found['failures_total{call="put",code="store_conflict",part="store"}'] == 1
-    assert not [name for name in found if name.startswith("failures_total") and "finish" in name]
+    samples = counted(metrics)
+    assert samples['store_seconds_count{call="put"}'] == 2
+    assert samples['store_seconds_count{call="checkpoint"}'] == 1
+    assert samples['failures_total{call="put",code="store_conflict",part="store"}'] == 1
+    assert not [name for name in samples if name.startswith("failures_total") and "finish" in name]
 
 
 async def test_log_in_memory_is_not_measured_and_another_is() -> None:
@@ -85,9 +85,9 @@ async def test_log_in_memory_is_not_measured_and_another_is() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await log.close("r")
-    found = counted(metrics)
-    assert found['failures_total{call="open",code="event_log_unavailable",part="log"}'] == 1
-    assert found['failures_total{call="close",code="timeout",part="log"}'] == 1
+    samples = counted(metrics)
+    assert samples['failures_total{call="open",code="event_log_unavailable",part="log"}'] == 1
+    assert samples['failures_total{call="close",code="timeout",part="log"}'] == 1
 
 
 async def test_wait_for_a_place_is_measured() -> None:
@@ -99,9 +99,9 @@ async def test_wait_for_a_place_is_measured() -> None:
             await asyncio.sleep(seconds)
 
     await asyncio.gather(hold(0.2), hold(0.0))
-    found = counted(metrics)
-    assert found['background_wait_seconds_count{where="place"}'] == 2
-    assert 0.15 < found['background_wait_seconds_sum{where="place"}'] < 5
+    samples = counted(metrics)
+    assert samples['background_wait_seconds_count{where="place"}'] == 2
+    assert 0.15 < samples['background_wait_seconds_sum{where="place"}'] < 5
 
 
 def test_streams_are_counted_while_they_are_open_and_runs_that_are_lost() -> None:
@@ -164,9 +164,9 @@ def test_processes_with_one_folder_count_together(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    found = values(done.stdout)
-    assert found['requests_total{route="/v1/responses",status="200"}'] == 8
-    assert found["streams"] == 2
+    samples = values(done.stdout)
+    assert samples['requests_total{route="/v1/responses",status="200"}'] == 8
+    assert samples["streams"] == 2
 
 
 @pytest.mark.slow
@@ -189,25 +189,25 @@ def test_queue_depth_and_wait_are_reported(tmp_path: Path) -> None:
             wait_until(
                 lambda: call(base, "GET", f"/v1/responses/{queued['id']}").json["status"] == "completed"
             )
-            found = read(base)
-            assert found['background_wait_seconds_count{where="queue"}'] == 1
-            assert found["queue_depth"] == 0
-            assert found['event_log_seconds_count{call="open"}'] >= 1
+            samples = read(base)
+            assert samples['background_wait_seconds_count{where="queue"}'] == 1
+            assert samples["queue_depth"] == 0
+            assert samples['event_log_seconds_count{call="open"}'] >= 1
 
 
 async def test_what_waits_for_any_worker_is_counted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openresponses_server.observation.metrics._REFRESHED_EVERY", 0.01)
-    metrics, asked = Metrics(Gate(Limits())), 0
+    metrics, calls = Metrics(Gate(Limits())), 0
 
     async def depth() -> int:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
             raise StoreError(StoreError.UNAVAILABLE, "gone")
         return 7
 
     keeping = asyncio.create_task(metrics.keep(depth))
-    while asked < 3:
+    while calls < 3:
         await asyncio.sleep(0.01)
     keeping.cancel()
     assert counted(metrics)["queue_depth"] == 7
@@ -219,11 +219,11 @@ def test_folder_is_made_for_several_workers_alone(monkeypatch: pytest.MonkeyPatc
     share_metrics(1)
     assert name not in os.environ
     share_metrics(2)
-    made = Path(os.environ[name])
-    assert made.stat().st_mode & 0o777 == 0o700
+    folder = Path(os.environ[name])
+    assert folder.stat().st_mode & 0o777 == 0o700
     share_metrics(3)
-    assert os.environ[name] == str(made)
-    made.rmdir()
+    assert os.environ[name] == str(folder)
+    folder.rmdir()
     monkeypatch.delenv(name)
 
 

@@ -61,20 +61,20 @@ def test_times_of_tokens_are_counted_by_upstream_and_model(
     got = app.got = bytearray()
     upstream.scripts["m"] = by_turns(["Hello", " there"], got)  # two that come in one read have no gap
     assert ask(app, "m", stream=True) == 200
-    found = values(app)
+    samples = values(app)
     which = 'model="m",upstream="u"'
-    assert found[f"first_token_seconds_count{{{which}}}"] == 1
-    assert found[f'token_gap_seconds_bucket{{le="+Inf",{which}}}'] >= 1
-    assert found[f"token_gap_seconds_sum{{{which}}}"] > 0
-    assert found[f"response_seconds_count{{{which}}}"] == 1
-    assert found['responses_total{model="m",status="completed",upstream="u"}'] == 1
+    assert samples[f"first_token_seconds_count{{{which}}}"] == 1
+    assert samples[f'token_gap_seconds_bucket{{le="+Inf",{which}}}'] >= 1
+    assert samples[f"token_gap_seconds_sum{{{which}}}"] > 0
+    assert samples[f"response_seconds_count{{{which}}}"] == 1
+    assert samples['responses_total{model="m",status="completed",upstream="u"}'] == 1
 
 
 def test_tokens_and_what_was_lost_are_counted(app: InProcess) -> None:
     assert ask(app, "counted", top_logprobs=3, input=TURNS, tools=[{"type": "web_search"}]) == 200
-    found = values(app)
-    assert found['tokens_total{kind="input",model="counted",upstream="u"}'] == 3
-    assert found['diagnostics_total{kind="loss",model="counted",upstream="u"}'] >= 1
+    samples = values(app)
+    assert samples['tokens_total{kind="input",model="counted",upstream="u"}'] == 3
+    assert samples['diagnostics_total{kind="loss",model="counted",upstream="u"}'] >= 1
 
 
 def test_a_model_that_no_upstream_has_gets_no_label(app: InProcess) -> None:
@@ -121,9 +121,9 @@ def test_what_is_gathered_is_in_the_files_of_workers_that_count_together(tmp_pat
     )
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     for times in (1, 2):
-        found = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
         ).stdout
-        assert f'h_sum{{a="x"}} {10.5 * times}' in found
-        assert f'h_bucket{{a="x",le="1.0"}} {3.0 * times}' in found
-        assert f'h_bucket{{a="x",le="+Inf"}} {6.0 * times}' in found
+        assert f'h_sum{{a="x"}} {10.5 * times}' in output
+        assert f'h_bucket{{a="x",le="1.0"}} {3.0 * times}' in output
+        assert f'h_bucket{{a="x",le="+Inf"}} {6.0 * times}' in output

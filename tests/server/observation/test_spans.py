@@ -45,13 +45,13 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
 
 @pytest.fixture
 def app(upstream: ScriptedUpstream, spans: InMemorySpanExporter) -> Iterator[InProcess]:
-    given = [
+    upstreams = [
         UpstreamSettings(
             url=upstream.url, name="one", retries=Retries(times=1, first_wait=0.01), failover=["two"]
         ),
         UpstreamSettings(url=upstream.url, name="two", models=["elsewhere"], trace_context=True),
     ]
-    running = InProcess(Settings(upstreams=given))
+    running = InProcess(Settings(upstreams=upstreams))
     yield running
     running.close()
 
@@ -70,20 +70,20 @@ def test_a_response_and_its_upstream(
 ) -> None:
     upstream.scripts = {"m": Script(text("Hello"))}
     reply = ask(app, headers=[(b"traceparent", PARENT)], store=store)
-    (response,), (asked,) = of_kind(spans, SpanKind.SERVER), of_kind(spans, SpanKind.CLIENT)
-    assert response.name == asked.name == "chat m"
+    (response,), (request,) = of_kind(spans, SpanKind.SERVER), of_kind(spans, SpanKind.CLIENT)
+    assert response.name == request.name == "chat m"
     assert response.instrumentation_scope.schema_url == tracing.SCHEMA
     assert f"{response.context.trace_id:032x}" == PARENT.decode().split("-")[1]
     assert f"{response.parent.span_id:016x}" == PARENT.decode().split("-")[2]
-    assert asked.parent.span_id == response.context.span_id
-    found = dict(response.attributes)
-    assert found["gen_ai.response.id"] == reply.json["id"]
-    assert found["gen_ai.usage.input_tokens"] == 3
-    assert found["gen_ai.response.finish_reasons"] == ("stop",)
-    assert found["gen_ai.provider.name"] == "one"
-    assert found["openresponses.first_token_seconds"] > 0
-    assert asked.attributes["server.address"] == "127.0.0.1"
-    assert asked.attributes["server.port"] == int(upstream.url.split(":")[2].split("/")[0])
+    assert request.parent.span_id == response.context.span_id
+    attributes = dict(response.attributes)
+    assert attributes["gen_ai.response.id"] == reply.json["id"]
+    assert attributes["gen_ai.usage.input_tokens"] == 3
+    assert attributes["gen_ai.response.finish_reasons"] == ("stop",)
+    assert attributes["gen_ai.provider.name"] == "one"
+    assert attributes["openresponses.first_token_seconds"] > 0
+    assert request.attributes["server.address"] == "127.0.0.1"
+    assert request.attributes["server.port"] == int(upstream.url.split(":")[2].split("/")[0])
 
 
 PARAMETERS = {
@@ -110,8 +110,8 @@ def test_what_a_request_has_set_is_in_both_spans(
 ) -> None:
     upstream.scripts = {"m": Script(text("{}"))}
     ask(app, stream=True, headers=[(b"x-session-id", b"unused")], **PARAMETERS)
-    (response,), (asked,) = of_kind(spans, SpanKind.SERVER), of_kind(spans, SpanKind.CLIENT)
-    for attributes in (response.attributes, asked.attributes):
+    (response,), (request,) = of_kind(spans, SpanKind.SERVER), of_kind(spans, SpanKind.CLIENT)
+    for attributes in (response.attributes, request.attributes):
         assert {name: attributes.get(name) for name in FOUND} == FOUND
         assert not [name for name in attributes if name in ("gen_ai.request.seed", "gen_ai.conversation.id")]
     body = {"model": "m", "messages": [{"role": "user", "content": SAID}], "seed": 7, "stop": ["a", "b"]}
@@ -139,11 +139,11 @@ def test_a_conversation_is_named(
     app: InProcess, upstream: ScriptedUpstream, spans: InMemorySpanExporter
 ) -> None:
     upstream.scripts = {"m": Script(text("Hello"))}
-    made = app.call("POST", "/v1/conversations", {}).json["id"]
-    ask(app, conversation=made)
+    conversation = app.call("POST", "/v1/conversations", {}).json["id"]
+    ask(app, conversation=conversation)
     ask(app, headers=[(b"openresponses-conversation", b"mine")])
-    found = [each.attributes["gen_ai.conversation.id"] for each in of_kind(spans, SpanKind.SERVER)]
-    assert found == [made, "mine"]
+    conversations = [each.attributes["gen_ai.conversation.id"] for each in of_kind(spans, SpanKind.SERVER)]
+    assert conversations == [conversation, "mine"]
 
 
 def test_the_parts_of_the_tokens(
@@ -163,8 +163,8 @@ def test_the_parts_of_the_tokens(
     ask(app)
     ask(app, "unknown")
     counted, estimated = of_kind(spans, SpanKind.SERVER)
-    found = {name: value for name, value in counted.attributes.items() if "usage" in name}
-    assert found == {
+    usage = {name: value for name, value in counted.attributes.items() if "usage" in name}
+    assert usage == {
         "gen_ai.usage.input_tokens": 30,
         "gen_ai.usage.output_tokens": 20,
         "gen_ai.usage.cache_read.input_tokens": 12,
@@ -239,13 +239,13 @@ def test_names_of_strangers_are_short_and_whole(
     ask(app, long)
     ask(app, "m", headers=[(b"openresponses-conversation", b"c" * 128)])
     app.call("POST", "/v1/responses", b'{"model":"\\ud83d","input":"x","safety_identifier":"x"}')
-    found = spans.get_finished_spans()
-    for span in found:
+    all_spans = spans.get_finished_spans()
+    for span in all_spans:
         texts = [span.name, *(each for each in span.attributes.values() if isinstance(each, str))]
         assert max(map(len, texts)) <= 90
         for each in texts:
             each.encode()  # a half of a character could not be sent
-    kinds = {span.attributes.get("error.type") for span in found} - {None}
+    kinds = {span.attributes.get("error.type") for span in all_spans} - {None}
     assert kinds
     assert max(len(each.split()) for each in kinds) == 1
 
@@ -268,10 +268,10 @@ def test_the_context_goes_on_only_where_that_is_allowed(
     app: InProcess, upstream: ScriptedUpstream, spans: InMemorySpanExporter
 ) -> None:
     upstream.scripts = {"m": Script(text("Hello")), "elsewhere": Script(text("Hello"))}
-    given = [(b"traceparent", PARENT), (b"baggage", b"a=b")]
-    ask(app, headers=given)
+    headers = [(b"traceparent", PARENT), (b"baggage", b"a=b")]
+    ask(app, headers=headers)
     assert "traceparent" not in upstream.last("m").headers
-    ask(app, "elsewhere", headers=given)
+    ask(app, "elsewhere", headers=headers)
     sent = upstream.last("elsewhere").headers
     last = of_kind(spans, SpanKind.CLIENT)[-1].context
     assert sent["traceparent"] == f"00-{last.trace_id:032x}-{last.span_id:016x}-01"
@@ -284,9 +284,9 @@ def test_nothing_that_was_said_is_in_a_span(
     upstream.scripts = {"m": [refusal(400, message=SAID), Script(text(SAID))]}
     ask(app)
     ask(app)
-    found = spans.get_finished_spans()
-    assert len(found) == 4
-    assert SAID not in "".join(span.to_json() for span in found)
+    all_spans = spans.get_finished_spans()
+    assert len(all_spans) == 4
+    assert SAID not in "".join(span.to_json() for span in all_spans)
 
 
 def test_what_is_not_a_context_is_passed_over(
@@ -330,8 +330,8 @@ def test_a_span_ends_once_wherever_it_is_cancelled(
     ends = _Ends()
     collected(monkeypatch, None, ends)
     upstream.scripts = {"m": script}
-    given = UpstreamSettings(url=upstream.url, retries=Retries(times=1, first_wait=0.01))
-    app = InProcess(Settings(upstreams=[given]))
+    upstream_settings = UpstreamSettings(url=upstream.url, retries=Retries(times=1, first_wait=0.01))
+    app = InProcess(Settings(upstreams=[upstream_settings]))
     try:
         started = app.call("POST", "/v1/responses", {"model": "m", "input": "x", "background": True}).json
         app.run(until(lambda: len(ends.begun) == begun))

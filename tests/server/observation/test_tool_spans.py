@@ -64,8 +64,8 @@ async def hang() -> str:
 
 
 def calling(name: str, arguments: str = "{}") -> list[Script]:
-    asked = [call(0, "", name, "call_1"), call(0, arguments), chunk("tool_calls"), DONE]
-    return [Script(asked), Script(text("Done."))]
+    frames = [call(0, "", name, "call_1"), call(0, arguments), chunk("tool_calls"), DONE]
+    return [Script(frames), Script(text("Done."))]
 
 
 @pytest.fixture
@@ -85,16 +85,16 @@ def upstream() -> Iterator[ScriptedUpstream]:
 def app(upstream: ScriptedUpstream, spans: InMemorySpanExporter, tmp_path: Path) -> Iterator[InProcess]:
     (tmp_path / "tools.py").write_text(MODULE)
     module = FunctionSettings(module=str(tmp_path / "tools.py"))
-    given = UpstreamSettings(url=upstream.url)
-    running = InProcess(Settings(upstreams=[given], functions=[module]))
+    upstream_settings = UpstreamSettings(url=upstream.url)
+    running = InProcess(Settings(upstreams=[upstream_settings], functions=[module]))
     yield running
     running.close()
 
 
 @pytest.fixture
 def weather(spans: InMemorySpanExporter, tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path) as made:
-        yield made
+    with served(tmp_path) as server:
+        yield server
 
 
 def ask(app: InProcess, **more: Any) -> Any:
@@ -106,8 +106,8 @@ def of_tools(spans: InMemorySpanExporter) -> list[ReadableSpan]:
 
 
 def the_tool(spans: InMemorySpanExporter) -> tuple[ReadableSpan, dict[str, Any]]:
-    (found,) = of_tools(spans)
-    return found, dict(found.attributes or {})
+    (span,) = of_tools(spans)
+    return span, dict(span.attributes or {})
 
 
 def test_a_function_has_a_span_below_that_of_the_response(
@@ -115,13 +115,13 @@ def test_a_function_has_a_span_below_that_of_the_response(
 ) -> None:
     upstream.scripts["m"] = calling("add", '{"a": 41, "b": 787}')
     assert ask(app)["status"] == "completed"
-    found, attributes = the_tool(spans)
+    span, attributes = the_tool(spans)
     (response,) = (each for each in spans.get_finished_spans() if each.kind is SpanKind.SERVER)
-    assert found.name == "execute_tool add"
-    assert found.parent is not None
+    assert span.name == "execute_tool add"
+    assert span.parent is not None
     assert response.context is not None
-    assert found.parent.span_id == response.context.span_id
-    assert found.status.status_code is StatusCode.UNSET
+    assert span.parent.span_id == response.context.span_id
+    assert span.status.status_code is StatusCode.UNSET
     assert attributes == {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "add",
@@ -151,10 +151,10 @@ def test_a_failure_has_its_kind_and_nothing_of_its_text(
 ) -> None:
     upstream.scripts["m"] = calling(name, arguments)
     ask(app)
-    found, attributes = the_tool(spans)
+    span, attributes = the_tool(spans)
     assert attributes["error.type"] == kind
-    assert found.status.status_code is StatusCode.ERROR
-    assert found.status.description == kind
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description == kind
     assert "private" not in "".join(each.to_json() for each in spans.get_finished_spans())
 
 
@@ -164,8 +164,8 @@ def test_a_tool_that_takes_too_long(
     (tmp_path / "tools.py").write_text(MODULE)
     module = FunctionSettings(module=str(tmp_path / "tools.py"))
     upstream.scripts["m"] = calling("hang")
-    given = UpstreamSettings(url=upstream.url)
-    app = InProcess(Settings(upstreams=[given], functions=[module], tools=HostedLimits(seconds=0.05)))
+    settings = UpstreamSettings(url=upstream.url)
+    app = InProcess(Settings(upstreams=[settings], functions=[module], tools=HostedLimits(seconds=0.05)))
     try:
         ask(app)
     finally:
@@ -180,14 +180,14 @@ def test_a_search_of_the_web(upstream: ScriptedUpstream, spans: InMemorySpanExpo
     upstream.pages["/search"] = (
         Script([b"{}"], 500, JSON) if kind else Script([b'{"results": []}'], 200, JSON)
     )
-    given = WebSearchSettings(provider="searxng", url=upstream.url.removesuffix("/v1"))
-    app = InProcess(Settings(upstreams=[UpstreamSettings(url=upstream.url)], web_search=given))
+    search = WebSearchSettings(provider="searxng", url=upstream.url.removesuffix("/v1"))
+    app = InProcess(Settings(upstreams=[UpstreamSettings(url=upstream.url)], web_search=search))
     try:
         ask(app, tools=[{"type": "web_search"}])
     finally:
         app.close()
-    found, attributes = the_tool(spans)
-    assert found.name == "execute_tool web_search"
+    span, attributes = the_tool(spans)
+    assert span.name == "execute_tool web_search"
     assert attributes["gen_ai.tool.type"] == "extension"
     assert attributes.get("error.type", "") == kind
     assert "private" not in "".join(each.to_json() for each in spans.get_finished_spans())
@@ -215,8 +215,8 @@ def test_a_cancelled_tool_ends_its_span_once(
 def test_calls_beside_each_other_have_a_span_each(
     app: InProcess, upstream: ScriptedUpstream, spans: InMemorySpanExporter
 ) -> None:
-    asked = [call(0, '{"a": 1, "b": 2}', "add", "call_1"), call(1, "{}", "broken", "call_2")]
-    upstream.scripts["m"] = [Script([*asked, chunk("tool_calls"), DONE]), Script(text("Done."))]
+    calls = [call(0, '{"a": 1, "b": 2}', "add", "call_1"), call(1, "{}", "broken", "call_2")]
+    upstream.scripts["m"] = [Script([*calls, chunk("tool_calls"), DONE]), Script(text("Done."))]
     ask(app)
     ids = {(each.attributes or {})["gen_ai.tool.call.id"]: each for each in of_tools(spans)}
     assert sorted(each.name for each in ids.values()) == ["execute_tool add", "execute_tool broken"]
@@ -230,8 +230,8 @@ def test_a_tool_of_an_mcp_server_gets_the_context(weather: Served, spans: InMemo
     body = {"model": "m", "input": "Rain in Oslo?", "tools": [NEVER]}
     headers = [(b"traceparent", PARENT), (b"baggage", b"a=b")]
     assert weather.app.call("POST", "/v1/responses", body, headers).status == 200
-    found, attributes = the_tool(spans)
-    assert found.name == "execute_tool get_forecast"
+    span, attributes = the_tool(spans)
+    assert span.name == "execute_tool get_forecast"
     port = int(weather.peer.upstream.url.split(":")[2].split("/")[0])
     assert attributes == {
         "gen_ai.operation.name": "execute_tool",
@@ -245,10 +245,10 @@ def test_a_tool_of_an_mcp_server_gets_the_context(weather: Served, spans: InMemo
         "server.address": "127.0.0.1",
         "server.port": port,
     }
-    (asked,) = weather.peer.asked("tools/call")
-    assert found.context is not None
-    meta = asked.body["params"]["_meta"]
-    assert meta["traceparent"] == f"00-{PARENT.decode()[3:35]}-{found.context.span_id:016x}-01"
+    (request,) = weather.peer.asked("tools/call")
+    assert span.context is not None
+    meta = request.body["params"]["_meta"]
+    assert meta["traceparent"] == f"00-{PARENT.decode()[3:35]}-{span.context.span_id:016x}-01"
     assert "baggage" not in meta
     shown = "".join(each.to_json() for each in spans.get_finished_spans())
     assert "session-" not in shown
@@ -265,10 +265,10 @@ def test_baggage_of_another_instrumentation_goes_no_further(spans: InMemorySpanE
         inject(outside)
     finally:
         context.detach(before)
-    found, _ = the_tool(spans)
-    assert found.context is not None
+    span, _ = the_tool(spans)
+    assert span.context is not None
     assert sent.keys() == {"traceparent"}
-    assert f"-{found.context.span_id:016x}-" in sent["traceparent"]
+    assert f"-{span.context.span_id:016x}-" in sent["traceparent"]
     assert outside == {"baggage": "a=b"}
 
 
@@ -286,10 +286,10 @@ def test_the_failures_of_an_mcp_server(
 ) -> None:
     weather.peer.results["tools/call"] = result
     weather.ask(tools=[NEVER])
-    found, attributes = the_tool(spans)
+    span, attributes = the_tool(spans)
     assert attributes["error.type"] == kind
     assert attributes.get("rpc.response.status_code") == code
-    assert found.status.status_code is StatusCode.ERROR
+    assert span.status.status_code is StatusCode.ERROR
     assert "private" not in "".join(each.to_json() for each in spans.get_finished_spans())
 
 
@@ -305,8 +305,8 @@ def test_names_of_strangers_tools_are_cut(weather: Served, spans: InMemorySpanEx
 
     weather.upstream.answer = answer
     weather.ask(tools=[NEVER])
-    found, attributes = the_tool(spans)
-    assert found.name == f"execute_tool {name[:80]}"
+    span, attributes = the_tool(spans)
+    assert span.name == f"execute_tool {name[:80]}"
     assert attributes["gen_ai.tool.name"] == name[:80]
 
 

@@ -48,15 +48,17 @@ def test_what_a_model_has_or_may_have_passes(able: dict[str, bool]) -> None:
 
 def test_calls_and_outputs_become_messages_where_there_are_no_tools() -> None:
     request = asked(tools=[TOOL], tool_choice="auto", parallel_tool_calls=True, input=CALLS)
-    found = fit(request, tools=False)
-    assert (found.request.tools, found.request.tool_choice, found.request.parallel_tool_calls) == (None,) * 3
-    assert [item.type for item in (*found.earlier, *found.own)] == ["message"] * 6
-    first, second, _third, fourth, fifth = texts(found.own)
+    fitted = fit(request, tools=False)
+    assert (fitted.request.tools, fitted.request.tool_choice, fitted.request.parallel_tool_calls) == (
+        None,
+    ) * 3
+    assert [item.type for item in (*fitted.earlier, *fitted.own)] == ["message"] * 6
+    first, second, _third, fourth, fifth = texts(fitted.own)
     assert first == '[called look, c1]\n{"at":"it"}'
     assert second == "[output of c1]\na cat"
     assert [part.type for part in fourth] == ["input_text", "input_text", "input_image"]
     assert fifth.startswith("[called run, c3]")
-    assert {where for where, _what in found.losses} == {"tools", "input", "additional_tools"}
+    assert {where for where, _what in fitted.losses} == {"tools", "input", "additional_tools"}
 
 
 def test_a_conversation_without_tools_is_not_touched_by_their_absence() -> None:
@@ -77,7 +79,7 @@ def test_images_are_left_out_wherever_they_are() -> None:
         "role": "user",
         "content": [IMAGE, {"type": "input_text", "text": "See?"}, IMAGE],
     }
-    found = fit(asked(input=[message, *CALLS]), images=False)
-    assert "image_url" not in encode([*found.earlier, *found.own]).decode()
-    assert [part.type for part in found.earlier[0].content] == ["input_text"] * 3  # type: ignore[union-attr]
-    assert {where for where, _what in found.losses} == {"input.content", "input.output"}
+    fitted = fit(asked(input=[message, *CALLS]), images=False)
+    assert "image_url" not in encode([*fitted.earlier, *fitted.own]).decode()
+    assert [part.type for part in fitted.earlier[0].content] == ["input_text"] * 3  # type: ignore[union-attr]
+    assert {where for where, _what in fitted.losses} == {"input.content", "input.output"}

@@ -33,12 +33,12 @@ def test_background_is_answered_at_once_and_ends_by_itself(stored: str) -> None:
 
 def test_poll_shows_what_there_is_so_far(stored: str) -> None:
     response_id = respond(stored, **VERY_SLOW).json["id"]
-    while not (found := response_of(stored, response_id))["output"]:
+    while not (response := response_of(stored, response_id))["output"]:
         pass
-    content = found["output"][0]["content"]
+    content = response["output"][0]["content"]
     while (later := response_of(stored, response_id))["output"][0]["content"] == content:
         pass
-    assert found["status"] == later["status"] == "in_progress"
+    assert response["status"] == later["status"] == "in_progress"
     text = content[0]["text"] if content else ""
     assert later["output"][0]["content"][0]["text"].startswith(text)
     call(stored, "POST", f"/v1/responses/{response_id}/cancel")
@@ -157,5 +157,5 @@ async def test_what_is_queued_in_the_store_is_answered_so_though_redis_and_the_c
     assert queued.status == "queued"
     assert service.gate.waiting.count == 0
     store.fails, now = False, await store.now()
-    [found] = await store.claim_waiting(Lease("another", now + 60.0), now + WAITING)
-    assert (found.response.id, found.response.status) == (queued.id, "queued")
+    [record] = await store.claim_waiting(Lease("another", now + 60.0), now + WAITING)
+    assert (record.response.id, record.response.status) == (queued.id, "queued")

@@ -101,8 +101,8 @@ def request_of(path: str, **more: Any) -> dict[str, Any]:
     if path == INTERACTIONS:
         return {"model": "demo", "input": "Hello", **more}
     if path in CONVERSE:
-        asked = {"messages": [{"role": "user", "content": [{"text": "Hello"}]}], **more}
-        return {"input": {"converse": asked}} if path == CONVERSE[-1] else asked
+        body = {"messages": [{"role": "user", "content": [{"text": "Hello"}]}], **more}
+        return {"input": {"converse": body}} if path == CONVERSE[-1] else body
     if path in GEMINI:
         return {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **more}
     spoken = {"role": "user", "content": [{"type": "text", "value": "Hello"}]}
@@ -166,7 +166,7 @@ def test_s8_the_shape_of_the_json_is_bounded(small: str, path: str) -> None:
     [path for path in ROUTES if path not in ("/vscode/v1/tokens", SEARCH, COST, *GEMINI[1:], CONVERSE[-1])],
 )
 def test_s8_items_are_bounded(small: str, path: str) -> None:
-    asked = request_of(path)
+    body = request_of(path)
     places = {
         "/v1/conversations": "items",
         **dict.fromkeys(OWN, "input"),
@@ -175,11 +175,11 @@ def test_s8_items_are_bounded(small: str, path: str) -> None:
     }
     place = places.get(path, "messages")
     if path == INTERACTIONS:
-        asked["input"] = [{"type": "user_input", "content": [{"type": "text", "text": "Hello"}]}]
+        body["input"] = [{"type": "user_input", "content": [{"type": "text", "text": "Hello"}]}]
     if path in GEMINI:  # adjacent contents of one role are one item
-        asked[place] += [{**asked[place][0], "role": "model"}]
-    asked[place] = (asked[place] * 13)[:13]
-    reply = call(small, "POST", path, asked)
+        body[place] += [{**body[place][0], "role": "model"}]
+    body[place] = (body[place] * 13)[:13]
+    reply = call(small, "POST", path, body)
     assert (reply.status, "13 items; the limit is 12" in reply.error["message"]) == (400, True)
     assert reply.error.get("param", place) == place
 
@@ -204,12 +204,12 @@ def test_s8_tools_count_wherever_they_are_declared(small: str, path: str) -> Non
     within = {"type": "namespace", "name": "n", "tools": tools}
     brought = {"type": "additional_tools", "role": "developer", "tools": tools[:3]}
     unknown = {"type": "acme:tools", "tools": tools}
-    for asked in (
+    for fields in (
         {"tools": [within]},
         {"tools": [unknown]},
         {"tools": tools[:3], "input": [brought, {"role": "user", "content": "x"}]},
     ):
-        reply = call(small, "POST", path, request_of(path, **asked))
+        reply = call(small, "POST", path, request_of(path, **fields))
         assert (reply.status, reply.error["param"]) == (400, "tools")
         assert "6 tools; the limit is 5" in reply.error["message"]
 
@@ -247,8 +247,8 @@ def nested(value: Any) -> tuple[int, int]:
     within = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
     if within is None:
         return 1, 0
-    found = [nested(each) for each in within]
-    return 1 + sum(each[0] for each in found), 1 + max((each[1] for each in found), default=0)
+    parts = [nested(each) for each in within]
+    return 1 + sum(each[0] for each in parts), 1 + max((each[1] for each in parts), default=0)
 
 
 def some_json(source: random.Random, depth: int) -> Any:
@@ -384,13 +384,13 @@ def test_broken_compressed_bodies_are_a_400(demo: str, case: str) -> None:
 def test_s10_a_bomb_is_a_413_and_no_more_than_the_limit_is_made_of_it(encoding: str) -> None:
     """100 MB in a few bytes; of what comes out nothing beyond the limit is kept or made."""
     bomb = PACKED[encoding](b" " * 100_000_000)
-    made = 0
+    total = 0
     feed = Compressed.feed
 
     def counted(self: Compressed, data: bytes) -> Iterator[bytes]:
-        nonlocal made
+        nonlocal total
         for piece in feed(self, data):
-            made += len(piece)
+            total += len(piece)
             yield piece
 
     with pytest.MonkeyPatch.context() as patch:
@@ -398,7 +398,7 @@ def test_s10_a_bomb_is_a_413_and_no_more_than_the_limit_is_made_of_it(encoding: 
         with pytest.raises(HttpError) as refused:
             asyncio.run(received(bomb, encoding, 1_000_000))
     assert refused.value.http_status == 413
-    assert made < 1_500_000
+    assert total < 1_500_000
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "identity"])
@@ -522,7 +522,7 @@ AWKWARD = {
 
 @pytest.mark.parametrize("path", ROUTES)
 def test_awkward_values_are_answered_or_refused(demo: str, path: str) -> None:
-    asked = json.dumps(request_of(path))[:-1].encode()
+    prefix = json.dumps(request_of(path))[:-1].encode()
     for kind, value in AWKWARD.items():
         tool = b'{"type": "function", "name": "f", "description": "d", "parameters": {"x": ' + value + b"}}"
         for more in (
@@ -533,6 +533,6 @@ def test_awkward_values_are_answered_or_refused(demo: str, path: str) -> None:
             b'"instructions": ' + value,
         ):
             with case(kind, more):
-                reply = call(demo, "POST", path, asked + b", " + more + b"}")
+                reply = call(demo, "POST", path, prefix + b", " + more + b"}")
                 assert reply.status in (FINE[path][0], 400), reply.body
                 assert b"internal_error" not in reply.body

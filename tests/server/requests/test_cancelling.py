@@ -107,9 +107,9 @@ class Signals:
     async def cancel(self, response_id: str, worker: str) -> bool:
         self.lost -= 1
         if self.lost < 0:
-            found = await self.store.get(response_id, "")
-            assert found is not None
-            await self.store.finish(response_id, worker, cancelled(found.response, "openai"))
+            record = await self.store.get(response_id, "")
+            assert record is not None
+            await self.store.finish(response_id, worker, cancelled(record.response, "openai"))
         return self.sends
 
 

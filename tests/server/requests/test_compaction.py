@@ -50,8 +50,8 @@ def condensed(bridged: str, upstream: ScriptedUpstream) -> dict[str, Any]:
 def test_window_is_the_users_words_then_one_compaction(condensed: dict[str, Any]) -> None:
     assert schema_violations("CompactResource", condensed) == []
     assert condensed["object"] == "response.compaction"
-    said = [(item["role"], item["content"][0]["text"]) for item in condensed["output"][:-1]]
-    assert said == [("developer", "Answer in French."), ("user", "My name is Ada."), ("user", "And now?")]
+    messages = [(item["role"], item["content"][0]["text"]) for item in condensed["output"][:-1]]
+    assert messages == [("developer", "Answer in French."), ("user", "My name is Ada."), ("user", "And now?")]
     assert condensed["output"][-1]["type"] == "compaction"
     assert "Ada" not in condensed["output"][-1]["encrypted_content"]
     assert condensed["usage"]["total_tokens"] > 0
@@ -62,12 +62,12 @@ def test_secrets_of_tools_are_not_in_what_is_condensed(bridged: str, upstream: S
     upstream.scripts["condenser"] = Script(text("Nothing."))
     tool = {"type": "mcp", "server_label": "shown", "authorization": "hidden"}
     search = {"type": "tool_search_call", "call_id": "c", "arguments": {}, "execution": "client"}
-    found = {"type": "tool_search_output", "call_id": "c", "execution": "client", "tools": [tool]}
-    talk = [{"type": "additional_tools", "role": "developer", "tools": [tool]}, search, found, TALK[1]]
+    result = {"type": "tool_search_output", "call_id": "c", "execution": "client", "tools": [tool]}
+    talk = [{"type": "additional_tools", "role": "developer", "tools": [tool]}, search, result, TALK[1]]
     assert compact(bridged, model="condenser", input=talk).status == 200
-    asked = str(sent(upstream, "condenser"))
-    assert "shown" in asked
-    assert "hidden" not in asked
+    prompt = str(sent(upstream, "condenser"))
+    assert "shown" in prompt
+    assert "hidden" not in prompt
 
 
 def test_upstream_is_asked_to_condense_what_was_said(
@@ -109,12 +109,12 @@ def test_a_user_s_words_are_input_in_the_window_and_again_upstream(
     many: str, upstream: ScriptedUpstream
 ) -> None:
     upstream.scripts["responses-small"] = Script(scripts.text("responses", "Short."))
-    said = [{"role": "user", "content": [{"type": "input_text", "text": "Ada."}, PICTURE]}]
-    window = compact(many, model="responses-small", input=said).json["output"]
+    messages = [{"role": "user", "content": [{"type": "input_text", "text": "Ada."}, PICTURE]}]
+    window = compact(many, model="responses-small", input=messages).json["output"]
     assert window[0]["content"] == [{"type": "input_text", "text": "Ada."}, PICTURE]
     assert schema_violations("ItemField", window[0]) == []
     respond(many, model="responses-small", input=window)
-    assert upstream.last("responses-small").body["input"][0]["content"] == said[0]["content"]
+    assert upstream.last("responses-small").body["input"][0]["content"] == messages[0]["content"]
     answered = {"role": "assistant", "content": [{"type": "output_text", "text": "A"}]}
     respond(many, model="responses-small", input=[answered, {"role": "user", "content": "B"}])
     assert upstream.last("responses-small").body["input"][0]["content"][0]["type"] == "output_text"
@@ -142,8 +142,8 @@ def test_oldest_words_go_first_when_users_said_too_much(bridged: str, upstream: 
     page = "word " * (KEPT_TOKENS * 2 // 5)
     with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
         talk = [{"role": "user", "content": f"{number} {page}"} for number in range(3)]
-        kept = compact(base, model="condenser", input=talk).json["output"][:-1]
-    assert [item["content"][0]["text"][0] for item in kept] == ["1", "2"]
+        messages = compact(base, model="condenser", input=talk).json["output"][:-1]
+    assert [item["content"][0]["text"][0] for item in messages] == ["1", "2"]
 
 
 def test_usage_is_estimated_when_the_upstream_reports_none(bridged: str, upstream: ScriptedUpstream) -> None:
@@ -283,10 +283,10 @@ def test_transcript_shows_what_text_can_hold() -> None:
     ]
     items = decode_request(encode({"input": shown})).input
     assert items is not None
-    said = transcript(items)
-    assert "AAAA" not in said
+    output = transcript(items)
+    assert "AAAA" not in output
     for words in ("[image]", "[file a.pdf]", "select 1", "[output of c]\n1", "web_search_call"):
-        assert words in said
+        assert words in output
 
 
 def test_texts_of_a_window_that_is_sent_back_are_input_unless_the_assistant_said_them() -> None:

@@ -15,9 +15,9 @@ ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function
 
 
 def machine_of(**request: Any) -> ResponseStreamStateMachine:
-    asked = decode_request(encode(request))
+    body = decode_request(encode(request))
     identities = ToolIdentityMap()
-    return with_rules(ResponseStreamStateMachine("m", asked, tool_identities=identities), asked, identities)
+    return with_rules(ResponseStreamStateMachine("m", body, tool_identities=identities), body, identities)
 
 
 def names(machine: ResponseStreamStateMachine) -> list[str]:
@@ -57,7 +57,7 @@ def test_index_is_free_again_after_a_refused_call() -> None:
     events += machine.finish("tool_calls")
     assert names(machine) == ["message", "look"]
     validator = StreamValidator()
-    assert [found for event in events for found in validator.feed(event)] == []
+    assert [violation for event in events for violation in validator.feed(event)] == []
     assert validator.close() == []
 
 

@@ -317,19 +317,21 @@ SURFACES: dict[str, tuple[str, dict[str, Any]]] = {
 def test_overflow_reads_so_on_every_surface_and_is_not_asked_again(
     bridged: str, upstream: ScriptedUpstream, status: int, surface: str
 ) -> None:
-    said = "The messages are more than fit." if status == 429 else "prompt too long; exceeded context length"
-    upstream.scripts["small"] = refusal(status, message=said, code="context_length_exceeded")
+    message = (
+        "The messages are more than fit." if status == 429 else "prompt too long; exceeded context length"
+    )
+    upstream.scripts["small"] = refusal(status, message=message, code="context_length_exceeded")
     before = len(upstream.received)
     path, body = SURFACES[surface]
     reply = call(bridged, "POST", path, body)
     assert reply.status == 400, "any other status but 413 and 422 is asked again, or not shortened for"
     assert len(upstream.received) == before + 1
     if surface == "Messages":  # whose errors have no code: Claude Code goes by these words
-        assert reply.error == {"type": "invalid_request_error", "message": f"prompt is too long: {said}"}
+        assert reply.error == {"type": "invalid_request_error", "message": f"prompt is too long: {message}"}
     elif surface == "Gemini":
-        assert (reply.error["status"], reply.error["message"]) == ("INVALID_ARGUMENT", said)
+        assert (reply.error["status"], reply.error["message"]) == ("INVALID_ARGUMENT", message)
     else:
-        assert (reply.error["code"], reply.error["message"]) == ("context_length_exceeded", said)
+        assert (reply.error["code"], reply.error["message"]) == ("context_length_exceeded", message)
 
 
 def test_other_refusals_keep_their_codes(bridged: str, upstream: ScriptedUpstream) -> None:

@@ -61,8 +61,8 @@ READS = [tool_call(0, "", "read", "call_1"), tool_call(0, "{}"), chunk("tool_cal
 
 
 def at(threshold: int | None = 1000) -> dict[str, Any]:
-    given = {} if threshold is None else {"compact_threshold": threshold}
-    return {"context_management": [{"type": "compaction", **given}]}
+    options = {} if threshold is None else {"compact_threshold": threshold}
+    return {"context_management": [{"type": "compaction", **options}]}
 
 
 def texts(received: Received) -> list[tuple[str, str]]:
@@ -136,8 +136,8 @@ def test_the_stream_says_it_in_the_words_of_its_wire(
     assert done["item"] == reply.final["output"][0]
     assert schema_violations("ItemField", done["item"]) == []
     validator = StreamValidator(wire=wire)
-    found = [violation for frame in reply.frames for violation in validator.feed_frame(frame)]
-    assert [*found, *validator.close()] == []
+    objections = [violation for frame in reply.frames for violation in validator.feed_frame(frame)]
+    assert [*objections, *validator.close()] == []
 
 
 def test_the_summary_stands_where_the_last_thing_was_that_it_stands_for(
@@ -145,10 +145,10 @@ def test_the_summary_stands_where_the_last_thing_was_that_it_stands_for(
 ) -> None:
     assert respond(bridged, model="m", input=[*EARLIER, QUESTION], **at()).status == 200
     roles = [role for role, _ in texts(asked(condensing, "m")[1])]
-    said = [words for _, words in texts(asked(condensing, "m")[1])]
+    messages = [words for _, words in texts(asked(condensing, "m")[1])]
     assert roles == ["system", "user", "user"]
-    assert "Ada has a cat." in said[1]
-    assert said[2] == "And now?"
+    assert "Ada has a cat." in messages[1]
+    assert messages[2] == "And now?"
     # the calls that a question led to come after it, and are in the summary
     condensing.received.clear()
     condensing.scripts["m"] = [Script(text("It looked.")), Script(text("Oui."))]
@@ -157,10 +157,10 @@ def test_the_summary_stands_where_the_last_thing_was_that_it_stands_for(
         {"type": "function_call_output", "call_id": "c1", "output": LONG},
     ]
     assert respond(bridged, model="m", input=[QUESTION, *called], **at()).status == 200
-    said = [words for _, words in texts(asked(condensing, "m")[1])]
-    assert said[0] == "And now?"
-    assert "It looked." in said[1]
-    assert len(said) == 2
+    messages = [words for _, words in texts(asked(condensing, "m")[1])]
+    assert messages[0] == "And now?"
+    assert "It looked." in messages[1]
+    assert len(messages) == 2
 
 
 def test_a_second_compaction_takes_the_first_one_in(bridged: str, condensing: ScriptedUpstream) -> None:
@@ -172,10 +172,10 @@ def test_a_second_compaction_takes_the_first_one_in(bridged: str, condensing: Sc
     assert [item["type"] for item in second["output"]] == ["compaction", "message"]
     summary, answer = asked(condensing, "m")
     assert "Ada has a cat." in texts(summary)[1][1]
-    said = [words for _, words in texts(answer)]
-    assert len(said) == 3
-    assert "Ada has two cats." in said[1]
-    assert not any("Ada has a cat." in words for words in said)
+    messages = [words for _, words in texts(answer)]
+    assert len(messages) == 3
+    assert "Ada has two cats." in messages[1]
+    assert not any("Ada has a cat." in words for words in messages)
 
 
 def test_a_summary_is_no_words_of_the_users(bridged: str, upstream: ScriptedUpstream) -> None:
@@ -189,9 +189,9 @@ def test_a_summary_is_no_words_of_the_users(bridged: str, upstream: ScriptedUpst
         upstream.scripts["m"] = [Script(text(f"Looked {number}.")), Script(text("Oui."))]
         output = respond(bridged, model="m", input=items, **at()).json["output"]
         assert [item["type"] for item in output] == ["compaction", "message"]
-        said = [words for _, words in texts(upstream.last("m"))]
-        assert (said[0], len(said)) == ("And now?", 2)
-        assert f"Looked {number}." in said[1]
+        messages = [words for _, words in texts(upstream.last("m"))]
+        assert (messages[0], len(messages)) == ("And now?", 2)
+        assert f"Looked {number}." in messages[1]
         items = [*items, *output, *called]
 
 
@@ -278,8 +278,8 @@ def test_before_an_answer_that_is_corrected(upstream: ScriptedUpstream, condense
     summary = Script(text("Ada has a cat.")) if condensed else refusal(400, message="no")
     upstream.scripts["m"] = [summary, Script(text("nope")), Script(text('{"x": 1}'))]
     schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
-    given = UpstreamSettings(url=upstream.url, options={"json_schema": "json_object"})
-    with serving(Settings(upstreams=[given])) as base:
+    settings = UpstreamSettings(url=upstream.url, options={"json_schema": "json_object"})
+    with serving(Settings(upstreams=[settings])) as base:
         form = {"format": {"type": "json_schema", "name": "a", "schema": schema}}
         reply = stream(base, model="m", input=[*EARLIER, QUESTION], text=form, **at())
     assert violations(reply) == []
@@ -371,8 +371,8 @@ def test_what_can_not_be_meant_is_refused(demo: str, given: Any, param: str) -> 
 
 
 def test_what_is_not_known_is_a_loss(bridged: str, condensing: ScriptedUpstream) -> None:
-    given = [{"type": "forgetting"}, *at()["context_management"]]
-    reply = respond(bridged, model="m", input=[*EARLIER, QUESTION], context_management=given)
+    management = [{"type": "forgetting"}, *at()["context_management"]]
+    reply = respond(bridged, model="m", input=[*EARLIER, QUESTION], context_management=management)
     assert reply.headers[HEADER] == "context_management[0]: 'forgetting' is not known"
     assert reply.json["output"][0]["type"] == "compaction"
 
@@ -407,8 +407,8 @@ def test_a_responses_server_that_lacks_it_is_no_exception(
         Script(scripts.text("responses", "Ada has a cat.")),
         Script(scripts.text("responses", "Oui.")),
     ]
-    given = UpstreamSettings(url=upstream.url, dialect="responses", options=options)
-    with serving(Settings(upstreams=[given])) as base:
+    settings = UpstreamSettings(url=upstream.url, dialect="responses", options=options)
+    with serving(Settings(upstreams=[settings])) as base:
         reply = respond(base, model="m", input=[*EARLIER, QUESTION], **at())
     assert [item["type"] for item in reply.json["output"]] == ["compaction", "message"]
     assert all("context_management" not in each.body for each in asked(upstream, "m"))
@@ -428,15 +428,15 @@ def test_a_fallback_that_lacks_it_says_so(upstream: ScriptedUpstream) -> None:
 
 # ── wherever a conversation is kept ────────────────────────────────────────────────────────────────────
 def test_in_a_conversation(bridged: str, condensing: ScriptedUpstream) -> None:
-    made = call(bridged, "POST", "/v1/conversations", {"items": EARLIER}).json["id"]
-    respond(bridged, model="m", input=[QUESTION], conversation=made, **at())
-    kept = call(bridged, "GET", f"/v1/conversations/{made}/items?order=asc").json["data"]
-    assert [item["type"] for item in kept] == ["message"] * 4 + ["compaction", "message"]
+    conversation = call(bridged, "POST", "/v1/conversations", {"items": EARLIER}).json["id"]
+    respond(bridged, model="m", input=[QUESTION], conversation=conversation, **at())
+    items = call(bridged, "GET", f"/v1/conversations/{conversation}/items?order=asc").json["data"]
+    assert [item["type"] for item in items] == ["message"] * 4 + ["compaction", "message"]
     condensing.scripts["m"] = Script(text("Bien."))
-    respond(bridged, model="m", input="Go on", conversation=made, **at())
-    said = [words for _, words in texts(condensing.last("m"))]
-    assert len(said) == 5
-    assert "Ada has a cat." in said[1]
+    respond(bridged, model="m", input="Go on", conversation=conversation, **at())
+    messages = [words for _, words in texts(condensing.last("m"))]
+    assert len(messages) == 5
+    assert "Ada has a cat." in messages[1]
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -446,9 +446,9 @@ def test_on_a_websocket(bridged: str, condensing: ScriptedUpstream, stored: bool
         assert [item["type"] for item in first["output"]] == ["compaction", "message"]
         condensing.scripts["m"] = Script(text("Bien."))
         socket.turn(model="m", input="Go on", store=stored, previous_response_id=first["id"], **at())
-    said = [words for _, words in texts(condensing.last("m"))]
-    assert len(said) == 5
-    assert "Ada has a cat." in said[1]
+    messages = [words for _, words in texts(condensing.last("m"))]
+    assert len(messages) == 5
+    assert "Ada has a cat." in messages[1]
 
 
 def test_in_the_background_and_read_again(bridged: str, condensing: ScriptedUpstream) -> None:
@@ -483,14 +483,16 @@ def test_s1_its_worker_is_killed(upstream: ScriptedUpstream, tmp_path: Path, at_
 
     body = {"model": "m", "input": [*EARLIER, QUESTION], "background": True, **at()}
     with serving(settings(database)) as base:
-        made = call(base, "POST", "/v1/responses", body).json["id"]
+        response_id = call(base, "POST", "/v1/responses", body).json["id"]
         wait_until(lambda: len(asked(upstream, "m")) == (1 if at_summary else 2))
         wait_until(lambda: upstream.last("m").sent > 0)
-        wait_until(lambda: at_summary or call(base, "GET", f"/v1/responses/{made}").json["output"] != [])
-        database = left_by(base, made, database, 1)
+        wait_until(
+            lambda: at_summary or call(base, "GET", f"/v1/responses/{response_id}").json["output"] != []
+        )
+        database = left_by(base, response_id, database, 1)
     with serving(settings(database)) as base:
-        final = wait_for(base, made, "completed" if at_summary else "failed")
-        again = call(base, "GET", f"/v1/responses/{made}?stream=true")
+        final = wait_for(base, response_id, "completed" if at_summary else "failed")
+        again = call(base, "GET", f"/v1/responses/{response_id}?stream=true")
     kinds = [item["type"] for item in final["output"]]
     assert kinds[0] == "compaction"
     assert kinds.count("compaction") == 1
@@ -500,9 +502,9 @@ def test_s1_its_worker_is_killed(upstream: ScriptedUpstream, tmp_path: Path, at_
 def test_cancelled_during_the_summary(bridged: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script([chunk(content="Half"), HANG])
     body = {"model": "m", "input": [*EARLIER, QUESTION], "background": True, **at()}
-    made = call(bridged, "POST", "/v1/responses", body).json["id"]
+    response_id = call(bridged, "POST", "/v1/responses", body).json["id"]
     wait_until(lambda: len(asked(upstream, "m")) == 1)
-    cancelled = call(bridged, "POST", f"/v1/responses/{made}/cancel").json
+    cancelled = call(bridged, "POST", f"/v1/responses/{response_id}/cancel").json
     assert (cancelled["status"], cancelled["output"]) == ("incomplete", [])
     assert len(asked(upstream, "m")) == 1
 
@@ -542,8 +544,8 @@ def test_pictures_and_secrets_are_not_carried_along(bridged: str, condensing: Sc
 @pytest.mark.anyio
 async def test_the_request_for_a_summary_takes_memory_too() -> None:
     service = compose(Settings(store="memory://"))
-    for given, times in ({}, 1), (at(), 2):
-        body = {"model": "demo", "input": [*EARLIER, QUESTION], "store": False, **given}
+    for fields, times in ({}, 1), (at(), 2):
+        body = {"model": "demo", "input": [*EARLIER, QUESTION], "store": False, **fields}
         received = prepared.Received(decode_request(json.dumps(body).encode()), {}, "r")
         request = await prepare(received, service)
         assert service.available.budget.bytes == times * len(request.form.outgoing.body)
@@ -578,8 +580,8 @@ def test_s7_why_nothing_was_condensed_is_said_without_the_upstreams_key(
     error = frame(choices=[], error={"code": 503, "message": f"The account of {key} is busy"})
     summary = [chunk(content="Ada"), error] if begun else [error]
     upstream.scripts["m"] = [Script(summary), Script(text("Oui."))]
-    given = UpstreamSettings(url=upstream.url, api_key="${UPSTREAM_KEY}", retries=Retries(times=0))
-    with serving(Settings(upstreams=[given])) as base:
+    settings = UpstreamSettings(url=upstream.url, api_key="${UPSTREAM_KEY}", retries=Retries(times=0))
+    with serving(Settings(upstreams=[settings])) as base:
         reply = respond(base, model="m", input=[*EARLIER, QUESTION], **at())
     assert output_text(reply.json) == "Oui."
     lines = [json.loads(line) for line in logs.getvalue().splitlines()]

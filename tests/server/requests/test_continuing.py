@@ -155,8 +155,8 @@ def test_it_is_kept_over_a_restart(kept: ScriptedUpstream, tmp_path: Path) -> No
 
 def test_a_call_is_answered_there(base: str, kept: ScriptedUpstream) -> None:
     called = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}"}
-    asked = answer("resp_up_1", "", output=[{**called, "status": "completed"}])
-    kept.scripts[MODEL] = [asked, TWO]
+    call_answer = answer("resp_up_1", "", output=[{**called, "status": "completed"}])
+    kept.scripts[MODEL] = [call_answer, TWO]
     tools = [{"type": "function", "name": "find", "parameters": {"type": "object"}}]
     result = {"type": "function_call_output", "call_id": "c1", "output": "7"}
     first = turn(base, "a", tools=tools).json
@@ -197,15 +197,15 @@ def test_what_is_refused_as_the_first_event_of_a_stream_is_sent_whole(
     """Its client sees one answer and nothing of the refusal."""
     kept.scripts[MODEL] = [ONE, Script(steps), TWO]
     first = turn(base, "a").json
-    asked = {"model": MODEL, "input": "b", "previous_response_id": first["id"]}
+    body = {"model": MODEL, "input": "b", "previous_response_id": first["id"]}
     if streams:
-        reply = stream(base, **asked)
+        reply = stream(base, **body)
         kinds = [each.event for each in reply.frames]
         assert kinds.count("response.created") == 1
         assert "error" not in kinds
         final = reply.final
     else:
-        final = respond(base, **asked).json
+        final = respond(base, **body).json
     assert (final["status"], final["output"][0]["content"][0]["text"]) == ("completed", "Two.")
     assert sent(kept)[1:] == [("resp_up_1", ["b"]), (None, WHOLE)]
 
@@ -372,10 +372,10 @@ def test_a_marker_of_vs_code(base: str, kept: ScriptedUpstream) -> None:
         assert reply.status == 200, reply.body
         return [json.loads(line) for line in reply.body.splitlines() if line.strip()]
 
-    asked = {"role": 1, "content": [{"type": "LanguageModelTextPart", "value": "a"}]}
+    question = {"role": 1, "content": [{"type": "LanguageModelTextPart", "value": "a"}]}
     more = {"role": 1, "content": [{"type": "LanguageModelTextPart", "value": "b"}]}
-    answered = {"role": 2, "content": chat(base, asked)}
-    chat(base, asked, answered, more)
+    answered = {"role": 2, "content": chat(base, question)}
+    chat(base, question, answered, more)
     assert sent(kept)[1] == ("resp_up_1", ["b"])
 
 

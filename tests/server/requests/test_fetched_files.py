@@ -234,8 +234,8 @@ async def test_a_cancelled_fetch_leaves_nothing(files: Files) -> None:
 
 @pytest.fixture
 def upstream() -> Iterator[ScriptedUpstream]:
-    with ScriptedUpstream() as found:
-        yield found
+    with ScriptedUpstream() as server:
+        yield server
 
 
 def message(*parts: dict[str, Any]) -> list[dict[str, Any]]:
@@ -249,15 +249,15 @@ def data_url(kind: str, data: bytes) -> str:
 def test_p32_files_and_images_reach_chat_upstreams_as_bytes(files: Files, upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script(scripts.text("chat", "ok"))
     pdf, png = files.serve("/papers/a.pdf", PDF), files.serve("/b.png", b"png", "image/png")
-    given = UpstreamSettings(url=upstream.url, fetch=["files", "images"])
-    asked = message(
+    settings = UpstreamSettings(url=upstream.url, fetch=["files", "images"])
+    question = message(
         {"type": "input_file", "file_url": pdf},
         {"type": "input_file", "file_url": pdf, "filename": "mine.pdf"},
         {"type": "input_image", "image_url": png},
         {"type": "input_image", "image_url": data_url("image/png", b"own")},
     )
-    with serving(Settings(upstreams=[given])) as base:
-        first = respond(base, model="m", input=asked)
+    with serving(Settings(upstreams=[settings])) as base:
+        first = respond(base, model="m", input=question)
         assert first.json["status"] == "completed", first.json
         assert "openresponses-losses" not in first.headers
         respond(base, model="m", input="and?", previous_response_id=first.json["id"])
@@ -274,8 +274,8 @@ def test_p32_files_and_images_reach_chat_upstreams_as_bytes(files: Files, upstre
 
 def test_p32_a_messages_upstream_gets_bytes_too(files: Files, upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script(scripts.text("anthropic", "ok"))
-    given = UpstreamSettings(url=upstream.url, dialect="anthropic", fetch=["files"])
-    with serving(Settings(upstreams=[given])) as base:
+    settings = UpstreamSettings(url=upstream.url, dialect="anthropic", fetch=["files"])
+    with serving(Settings(upstreams=[settings])) as base:
         respond(
             base, model="m", input=message({"type": "input_file", "file_url": files.serve("/a.pdf", PDF)})
         )
@@ -292,19 +292,19 @@ def test_s10_p32_nothing_is_fetched_unless_the_operator_allows_it(
 ) -> None:
     upstream.scripts["m"] = Script(scripts.text("chat", "ok"))
     png, pdf = files.serve("/b.png", b"png", "image/png"), files.serve("/a.pdf", PDF)
-    asked = message({"type": "input_image", "image_url": png}, {"type": "input_file", "file_url": pdf})
+    question = message({"type": "input_image", "image_url": png}, {"type": "input_file", "file_url": pdf})
     with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
-        answer = respond(base, model="m", input=asked)
+        answer = respond(base, model="m", input=question)
     assert "input_file" in answer.headers["openresponses-losses"]
     assert files.seen == []
     images = UpstreamSettings(url=upstream.url, fetch=["images"])
     with serving(Settings(upstreams=[images])) as base:
-        respond(base, model="m", input=asked)
+        respond(base, model="m", input=question)
     assert [path for path, _ in files.seen] == ["/b.png"]
 
 
 def test_p32_what_can_not_be_fetched_is_a_400_and_placed(files: Files, upstream: ScriptedUpstream) -> None:
-    given = UpstreamSettings(url=upstream.url, fetch=["files", "images"])
+    settings = UpstreamSettings(url=upstream.url, fetch=["files", "images"])
     limits = Limits(fetched_files=2, fetched_bytes=1000)
     good = [files.serve(f"/{number}.pdf", b"x" * 400) for number in range(3)]
     rows: list[tuple[list[dict[str, Any]], str, str]] = [
@@ -325,12 +325,12 @@ def test_p32_what_can_not_be_fetched_is_a_400_and_placed(files: Files, upstream:
             "larger than 1000 bytes",
         ),
     ]
-    with serving(Settings(upstreams=[given], limits=limits)) as base:
-        for parts, place, said in rows:
+    with serving(Settings(upstreams=[settings], limits=limits)) as base:
+        for parts, place, reason in rows:
             answer = respond(base, model="m", input=message(*parts))
             error = answer.json["error"]
             assert (answer.status, error["param"]) == (400, f"input[0].{place}")
-            assert said in error["message"]
+            assert reason in error["message"]
     assert upstream.received == []
 
 

@@ -67,8 +67,8 @@ def test_case_46_codex_reads_a_code_over_which_it_asks_again(
     script: Script, others: tuple[int, str], streamed: bool, stored: bool
 ) -> None:
     with ScriptedUpstream({"m": script}) as upstream:
-        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
-        with serving(Settings(upstreams=[given])) as base:
+        settings = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[settings])) as base:
             for headers, expected in ((CODEX, READ_BY_CODEX), ({}, others)):
                 answer = respond(base, model="m", stream=streamed, store=stored, headers=headers)
                 if script is LATER and streamed:
@@ -94,8 +94,8 @@ def test_case_51_reasoning_that_the_upstream_cant_decrypt_is_left_out(
     streamed: bool, refused: Script
 ) -> None:
     with ScriptedUpstream({"m": [refused, Script([WHOLE], headers=JSON)]}) as upstream:
-        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
-        with serving(Settings(upstreams=[given])) as base:
+        settings = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[settings])) as base:
             reply = respond(base, model="m", input=ASKED, stream=streamed)
         first, second = (received.body["input"] for received in upstream.received)
     assert reply.status == 200
@@ -105,8 +105,8 @@ def test_case_51_reasoning_that_the_upstream_cant_decrypt_is_left_out(
 
 def test_case_51_without_encrypted_reasoning_the_refusal_is_the_answer() -> None:
     with ScriptedUpstream({"m": UNDECRYPTABLE}) as upstream:
-        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
-        with serving(Settings(upstreams=[given])) as base:
+        settings = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[settings])) as base:
             reply = respond(base, model="m")
         assert len(upstream.received) == 1
     assert (reply.status, reply.error["code"]) == (400, "invalid_encrypted_content")
@@ -122,8 +122,8 @@ def test_case_51_an_upstream_that_refuses_one_thing_after_another_is_asked_once_
     scripts: list[Script],
 ) -> None:
     with ScriptedUpstream({"m": [*scripts, BLIND, UNDECRYPTABLE, BLIND]}) as upstream:
-        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
-        with serving(Settings(upstreams=[given])) as base:
+        settings = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[settings])) as base:
             reply = respond(base, model="m", input=SHOWN, stream=scripts[0] is IN_STREAM)
         last = json.dumps(upstream.received[-1].body)
     assert (reply.status, len(upstream.received)) == (400, 3)
@@ -163,20 +163,20 @@ INTERRUPTED: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("path", INTERRUPTED)
 def test_case_54_calls_without_outputs_are_answered_for_clients_of_other_apis(path: str) -> None:
-    asked = {"messages": INTERRUPTED[path], "max_tokens": 100}
+    body = {"messages": INTERRUPTED[path], "max_tokens": 100}
     with ScriptedUpstream({"m": Script(chat.text("Well."))}) as upstream:
-        given = [
+        upstreams = [
             UpstreamSettings(url=upstream.url, name="strict", models=["strict"]),
             UpstreamSettings(
                 url=upstream.url, name="lenient", models=["m"], options={"unanswered_calls": "answer"}
             ),
         ]
-        with serving(Settings(upstreams=given)) as base:
-            assert call(base, "POST", path, {"model": "m", **asked}).status == 200
-            refused = call(base, "POST", path, {"model": "strict", **asked})
+        with serving(Settings(upstreams=upstreams)) as base:
+            assert call(base, "POST", path, {"model": "m", **body}).status == 200
+            refused = call(base, "POST", path, {"model": "strict", **body})
         (received,) = upstream.received
-    told = [each for each in received.body["messages"] if each["role"] == "tool"]
-    assert {each["tool_call_id"]: each["content"] for each in told} == {
+    results = [each for each in received.body["messages"] if each["role"] == "tool"]
+    assert {each["tool_call_id"]: each["content"] for each in results} == {
         "c1": "[no output: the call was interrupted]",
         "c2": "seen",
     }
@@ -194,16 +194,18 @@ SAYS_NOTHING = {
 
 @pytest.mark.parametrize("said", SAYS_NOTHING)
 def test_case_58_an_answer_of_ours_without_text_comes_back(said: str) -> None:
-    asked = [{"role": "user", "content": "Hi"}]
+    messages = [{"role": "user", "content": "Hi"}]
     with ScriptedUpstream({"m": Script(SAYS_NOTHING[said])}) as upstream:
         with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
-            first = call(base, "POST", "/v1/chat/completions", {"model": "m", "messages": asked})
+            first = call(base, "POST", "/v1/chat/completions", {"model": "m", "messages": messages})
             answer = first.json["choices"][0]["message"]
             assert answer["content"] is None
-            asked += [answer, {"role": "user", "content": "Go on"}]
-            assert call(base, "POST", "/v1/chat/completions", {"model": "m", "messages": asked}).status == 200
-        told = [each["content"] for each in upstream.received[-1].body["messages"]]
-    assert told == ["Hi", "Go on"]
+            messages += [answer, {"role": "user", "content": "Go on"}]
+            assert (
+                call(base, "POST", "/v1/chat/completions", {"model": "m", "messages": messages}).status == 200
+            )
+        contents = [each["content"] for each in upstream.received[-1].body["messages"]]
+    assert contents == ["Hi", "Go on"]
 
 
 # ── 65: what nothing would read ──────────────────────────────────────────────────────────────────────

@@ -40,16 +40,16 @@ def script() -> Script:
 
 
 def whole() -> Script:
-    said = {"id": "resp_2", "object": "response", "status": "completed", "model": "m", "output": []}
-    return Script([json.dumps(said).encode()], headers=JSON)
+    response = {"id": "resp_2", "object": "response", "status": "completed", "model": "m", "output": []}
+    return Script([json.dumps(response).encode()], headers=JSON)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_p44_facts_reach_the_client_the_store_and_the_next_turn(kind: str, tmp_path: Path) -> None:
     database = "memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'r.db'}"
     with ScriptedUpstream({"m": [script(), whole()]}) as upstream:
-        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
-        with serving(Settings(upstreams=[given], store=database)) as base:
+        settings = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[settings], store=database)) as base:
             first = stream(base, SDK, model="m", tools=[TOOL])
             response_id = first.final["id"]
             stored = response_of(base, response_id)
@@ -59,10 +59,10 @@ def test_p44_facts_reach_the_client_the_store_and_the_next_turn(kind: str, tmp_p
             assert respond(base, SDK, model="m", **more).status == 200
             listed = call(base, "GET", f"/v1/responses/{response_id}/input_items").json
         sent = upstream.received[-1].body["input"]
-    for said in (first.final, stored, again.final):
-        assert {name: said[name] for name in TOLD} == TOLD
-        assert (said["output"][0]["caller"], said["usage"]["images"]) == (CALLER, 3)
-        assert (said["model"], said["openresponses-bridge:upstream_model"]) == ("m", "m-2026-09-01")
+    for response in (first.final, stored, again.final):
+        assert {name: response[name] for name in TOLD} == TOLD
+        assert (response["output"][0]["caller"], response["usage"]["images"]) == (CALLER, 3)
+        assert (response["model"], response["openresponses-bridge:upstream_model"]) == ("m", "m-2026-09-01")
     assert [each.get("caller") for each in sent] == [None, CALLER, CALLER]
     assert b"openresponses-bridge:extra" not in first.body + again.body + json.dumps(listed).encode()
 
@@ -72,10 +72,10 @@ def test_p44_facts_that_a_client_of_another_dialect_can_not_read_are_losses(
     path: str,
 ) -> None:
     with ScriptedUpstream({"m": script()}) as upstream:
-        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
-        with serving(Settings(upstreams=[given])) as base:
-            asked = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "q"}]}
-            reply = call(base, "POST", path, asked, SDK)
+        settings = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[settings])) as base:
+            body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "q"}]}
+            reply = call(base, "POST", path, body, SDK)
             metrics = call(base, "GET", "/metrics").body.decode()
     assert (reply.status, b"caller" in reply.body) == (200, False)
     (counted,) = (line for line in metrics.splitlines() if 'diagnostics_total{kind="loss"' in line)
@@ -89,8 +89,8 @@ def test_p24_input_items_keep_what_is_new_and_others_report_it() -> None:
         plain = UpstreamSettings(
             name="other", url=upstream.url, dialect="responses", models=["n"], options={"supersets": False}
         )
-        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
-        with serving(Settings(upstreams=[given, plain])) as base:
+        settings = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[settings, plain])) as base:
             carried = respond(base, model="m", input=[item], store=False)
             lost = respond(base, model="n", input=[item] * 3, store=False)
         first, second = (each.body["input"] for each in upstream.received)
@@ -115,11 +115,13 @@ def key_sent(
 ) -> str | None:
     """The `prompt_cache_key` that the upstream gets with this request."""
     with ScriptedUpstream({"m": whole()}) as upstream:
-        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"], options=options or {})
-        with serving(Settings(upstreams=[given], api_keys=[hashed(each) for each in keys])) as base:
+        settings = UpstreamSettings(
+            url=upstream.url, dialect="responses", models=["m"], options=options or {}
+        )
+        with serving(Settings(upstreams=[settings], api_keys=[hashed(each) for each in keys])) as base:
             body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "q"}]}
-            asked = body if path.endswith("messages") else {"model": "m", "input": "q"}
-            assert call(base, "POST", path, asked | more, headers).status == 200
+            request = body if path.endswith("messages") else {"model": "m", "input": "q"}
+            assert call(base, "POST", path, request | more, headers).status == 200
         key: str | None = upstream.received[-1].body.get("prompt_cache_key")
     return key
 

@@ -50,18 +50,18 @@ def setting(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def keyed(upstream: ScriptedUpstream, setting: Any) -> Iterator[InProcess]:
-    given = UpstreamSettings(url=upstream.url, options={"reasoning_field": "reasoning_content"})
+    settings = UpstreamSettings(url=upstream.url, options={"reasoning_field": "reasoning_content"})
     keys = [hashed(key) for key in KEYS]
-    running = InProcess(Settings(upstreams=[given], api_keys=keys, wire=setting, wire_keys=WIRE_KEYS))
+    running = InProcess(Settings(upstreams=[settings], api_keys=keys, wire=setting, wire_keys=WIRE_KEYS))
     yield running
     running.close()
 
 
 def headers_of(key: str = "any", **fields: str | None) -> list[tuple[bytes, bytes]]:
-    found = {"authorization": f"Bearer {key}", **fields}
+    headers = {"authorization": f"Bearer {key}", **fields}
     return [
         (name.replace("_", "-").encode(), value.encode())
-        for name, value in found.items()
+        for name, value in headers.items()
         if value is not None
     ]
 
@@ -80,24 +80,24 @@ WIRES: dict[str, tuple[str, str | None, str, str | None]] = {
 
 def wired(name: str, setting: str) -> tuple[list[tuple[bytes, bytes]], str]:
     key, header, agent, wire = WIRES[name]
-    wanted = wire or ("openresponses" if setting == "auto" else setting)
-    return headers_of(key, openresponses_wire=header, user_agent=agent), wanted
+    expected = wire or ("openresponses" if setting == "auto" else setting)
+    return headers_of(key, openresponses_wire=header, user_agent=agent), expected
 
 
 @pytest.mark.parametrize("name", WIRES)
 def test_p38_the_wire_of_streams_and_of_what_is_read_again(keyed: InProcess, setting: str, name: str) -> None:
     headers, wire = wired(name, setting)
-    made = keyed.call("POST", "/v1/responses", {"model": "m", "input": "q", "stream": True}, headers)
-    assert violations(made) == []
-    assert (DELTAS[wire] in made.types, len({*DELTAS.values()} & {*made.types})) == (True, 1)
+    response = keyed.call("POST", "/v1/responses", {"model": "m", "input": "q", "stream": True}, headers)
+    assert violations(response) == []
+    assert (DELTAS[wire] in response.types, len({*DELTAS.values()} & {*response.types})) == (True, 1)
     # read by the same key under any name: the response keeps the wire that it was made on
     reader = [each for each in headers if each[0] == b"authorization"]
-    path = f"/v1/responses/{made.final['id']}"
+    path = f"/v1/responses/{response.final['id']}"
     again = keyed.call("GET", f"{path}?stream=true", headers=reader)
-    assert again.body == made.body
+    assert again.body == response.body
     resumed = keyed.call("GET", f"{path}?stream=true&starting_after=2", headers=reader)
-    assert resumed.events == made.events[3:]
-    assert keyed.call("GET", path, headers=reader).json == made.final
+    assert resumed.events == response.events[3:]
+    assert keyed.call("GET", path, headers=reader).json == response.final
 
 
 @pytest.mark.parametrize("name", WIRES)
@@ -105,8 +105,8 @@ def test_p38_the_wire_of_turns_on_a_websocket(keyed: InProcess, setting: str, na
     headers, wire = wired(name, setting)
     custom = {"type": "custom", "name": "patch"}
     prewarm = {"type": "response.create", "model": "m", "generate": False, "tools": [custom]}
-    asked = {"type": "response.create", "model": "m", "input": "q"}
-    warm, turn = keyed.turns([json.dumps(prewarm).encode(), json.dumps(asked).encode()], headers)
+    request = {"type": "response.create", "model": "m", "input": "q"}
+    warm, turn = keyed.turns([json.dumps(prewarm).encode(), json.dumps(request).encode()], headers)
     assert DELTAS[wire] in [event["type"] for event in turn]
     shown = warm[-1]["response"]["tools"][0]["type"]
     # what a request carries is a part of the guess only
@@ -120,8 +120,8 @@ def test_p38_the_wire_of_turns_on_a_websocket(keyed: InProcess, setting: str, na
 def test_p38_the_wire_of_a_background_response(keyed: InProcess) -> None:
     headers = headers_of(openresponses_wire="openai")
     body = {"model": "m", "input": "q", "background": True, "stream": True}
-    made = keyed.call("POST", "/v1/responses", body, headers)
-    assert DELTAS["openai"] in made.types
+    response = keyed.call("POST", "/v1/responses", body, headers)
+    assert DELTAS["openai"] in response.types
 
 
 def test_p38_an_unknown_wire_is_refused(keyed: InProcess) -> None:
@@ -263,11 +263,11 @@ READ: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 def test_p37_hybrid_bodies_are_read(
     app: InProcess, upstream: ScriptedUpstream, name: str, streamed: bool
 ) -> None:
-    path, fields, wanted = READ[name]
+    path, fields, expected = READ[name]
     reply = app.call("POST", path, {"model": name, "stream": streamed, **fields})
     assert reply.status == 200, reply.body
     sent = upstream.last(name).body
-    assert {field: sent.get(field) for field in wanted} == wanted
+    assert {field: sent.get(field) for field in expected} == expected
     assert (b'"chat.completion' in reply.body) is (path == "/v1/chat/completions")
     if streamed and "stream_options" in fields:
         assert b'"usage":{' in reply.body
@@ -277,8 +277,8 @@ def test_p37_a_choice_of_a_tool_in_either_form() -> None:
     for kind in ("function", "custom"):
         flat, nested = {"type": kind, "name": "p"}, {"type": kind, kind: {"name": "p"}}
         read = [decode_request(json.dumps({"tool_choice": each})).tool_choice for each in (flat, nested)]
-        asked = [{"model": "m", "messages": MESSAGES, "tool_choice": each} for each in (flat, nested)]
-        assert [*read, *(from_chat(each)[0].tool_choice for each in asked)] == [read[0]] * 4
+        bodies = [{"model": "m", "messages": MESSAGES, "tool_choice": each} for each in (flat, nested)]
+        assert [*read, *(from_chat(each)[0].tool_choice for each in bodies)] == [read[0]] * 4
         assert read[0] is not None
 
 
@@ -289,8 +289,8 @@ def test_p37_custom_tools_in_either_form() -> None:
     for tool in (flat, nested):
         (read,) = decode_request(json.dumps({"tools": [tool]})).tools or ()
         assert read == CustomTool("p", format=grammar)
-        asked = {"model": "m", "messages": [{"role": "user", "content": "q"}], "tools": [tool]}
-        assert (from_chat(asked)[0].tools or ())[0] == read
+        body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "tools": [tool]}
+        assert (from_chat(body)[0].tools or ())[0] == read
 
 
 MESSAGES = [{"role": "user", "content": "q"}]
@@ -364,8 +364,8 @@ SHOWN = [
 
 @pytest.fixture(scope="module")
 def gateway(upstream: ScriptedUpstream) -> Iterator[InProcess]:
-    given = UpstreamSettings(url=upstream.url, models=[*SERVED])
-    running = InProcess(Settings(upstreams=[given], models=SERVED))
+    settings = UpstreamSettings(url=upstream.url, models=[*SERVED])
+    running = InProcess(Settings(upstreams=[settings], models=SERVED))
     yield running
     running.close()
 

@@ -43,8 +43,8 @@ class Judged:
 
     def __init__(self, plan: AnswerPlan | None) -> None:
         identities = ToolIdentityMap()
-        asked = decode_request(encode({"input": "x"}))
-        machine = ResponseStreamStateMachine("m", asked, tool_identities=identities, wire="openai")
+        request = decode_request(encode({"input": "x"}))
+        machine = ResponseStreamStateMachine("m", request, tool_identities=identities, wire="openai")
         self.stream: Any = machine
         self.formatted = None
         if plan is not None:
@@ -68,8 +68,8 @@ class Judged:
         if self.formatted is not None and self.formatted.question is not None:
             self.events += self.formatted.settle(objection)
         validator = StreamValidator()
-        found = [each for event in self.events for each in validator.feed(event)] + validator.close()
-        assert found == []
+        violations = [each for event in self.events for each in validator.feed(event)] + validator.close()
+        assert violations == []
         return self.stream.snapshot  # type: ignore[no-any-return]
 
 
@@ -94,14 +94,14 @@ def test_the_answers_of_every_dialect(dialect: str, name: str) -> None:
 
 
 def compare(dialect: str, steps: list[Step], plan: str, objection: str | None) -> None:
-    as_it_comes, held = Judged(None), Judged(PLANS[plan])
+    as_it_comes, buffered = Judged(None), Judged(PLANS[plan])
     as_it_comes.read(dialect, steps)
-    held.read(dialect, steps)
-    question = None if held.formatted is None else held.formatted.question
+    buffered.read(dialect, steps)
+    question = None if buffered.formatted is None else buffered.formatted.question
     judges = question is not None
-    said = as_it_comes.stream.snapshot.output_text
-    assert question is None or question.text == said
-    plain, response = as_it_comes.settle(), held.settle(objection)
+    text = as_it_comes.stream.snapshot.output_text
+    assert question is None or question.text == text
+    plain, response = as_it_comes.settle(), buffered.settle(objection)
     assert response.status == ("failed" if judges and objection else plain.status)
     assert judges == (plan != "plain" and plain.status == "completed" and is_answer(output(plain)))
     holds = "held" in plan or "function" in plan

@@ -106,11 +106,11 @@ def test_s7_what_one_key_s_images_are_refused_for_blinds_no_model_for_another() 
 def test_p30_a_fallback_s_refusal_is_remembered_as_its_own() -> None:
     with Blind() as blind, ScriptedUpstream({"m": refusal(503, message="Later.")}) as down:
         blind.message = "The model does not support images."
-        given = [
+        upstreams = [
             UpstreamSettings(url=down.url, name="down", models=["m"], failover=["blind/b"]),
             UpstreamSettings(url=blind.url, name="blind", models=["b"]),
         ]
-        with serving(Settings(upstreams=given)) as base:
+        with serving(Settings(upstreams=upstreams)) as base:
             for asked_in_all in (2, 3):
                 assert respond(base, model="m", input=GIVEN).status == 200
                 assert len(blind.received) == asked_in_all

@@ -37,8 +37,8 @@ def test_what_an_answer_would_lie_without_is_refused(bridged: str, path: str) ->
 
 
 def test_counting_tokens_names_what_it_does_not_know(bridged: str) -> None:
-    asked = {"model": "plain", "input": "Hi", "unheard_of": 1}
-    reply = call(bridged, "POST", "/v1/responses/input_tokens", asked)
+    body = {"model": "plain", "input": "Hi", "unheard_of": 1}
+    reply = call(bridged, "POST", "/v1/responses/input_tokens", body)
     assert (reply.status, reply.headers[HEADER]) == (200, "unheard_of: is not known")
 
 
@@ -78,8 +78,8 @@ def test_a_chat_client_reaches_a_chat_upstream(bridged: str, upstream: ScriptedU
 
 def test_an_upstream_that_speaks_responses_gets_what_is_not_known_here(upstream: ScriptedUpstream) -> None:
     upstream.scripts["plain"] = Script(scripts.text("responses", "Hel", "lo"))
-    given = UpstreamSettings(url=upstream.url, dialect="responses", models=["plain"])
-    with serving(Settings(upstreams=[given])) as base:
+    settings = UpstreamSettings(url=upstream.url, dialect="responses", models=["plain"])
+    with serving(Settings(upstreams=[settings])) as base:
         reply = respond(
             base, model="plain", unheard_of={"a": 1}, moderation={"model": "m"}, prompt={"id": "p"}
         )
@@ -135,9 +135,9 @@ def test_a_lying_inner_server_adds_no_more_than_a_header_holds(
 ) -> None:
     long = {"content-type": "text/event-stream", HEADER: "x\u00e9" * 2000}
     upstream.scripts["inner"] = Script(text("Hi"), headers=long)
-    said = respond(bridged, model="inner").headers[HEADER]
-    assert len(said) == 1000
-    assert said.isascii()
+    header = respond(bridged, model="inner").headers[HEADER]
+    assert len(header) == 1000
+    assert header.isascii()
 
 
 def test_losses_are_those_of_the_upstream_that_answers(upstream: ScriptedUpstream) -> None:
@@ -183,10 +183,10 @@ def test_a_call_of_a_hosted_tool_is_a_call(upstream: ScriptedUpstream) -> None:
         b"data: " + json.dumps({"sequence_number": n, **e}).encode() + b"\n\n" for n, e in enumerate(events)
     ]
     upstream.scripts["plain"] = Script([*frames, DONE])
-    given = UpstreamSettings(url=upstream.url, dialect="responses", models=["plain"])
-    with serving(Settings(upstreams=[given])) as base:
-        asked = {"tools": [{"type": "web_search"}], "tool_choice": "required"}
-        assert respond(base, model="plain", **asked).json["status"] == "completed"
+    settings = UpstreamSettings(url=upstream.url, dialect="responses", models=["plain"])
+    with serving(Settings(upstreams=[settings])) as base:
+        fields = {"tools": [{"type": "web_search"}], "tool_choice": "required"}
+        assert respond(base, model="plain", **fields).json["status"] == "completed"
 
 
 @pytest.mark.parametrize("dialect", ["chat", "anthropic"])
@@ -194,16 +194,16 @@ def test_a_call_of_a_hosted_tool_is_a_call(upstream: ScriptedUpstream) -> None:
 def test_required_with_hosted_tools_alone_is_one_answer(
     upstream: ScriptedUpstream, dialect: str, streamed: bool
 ) -> None:
-    given = UpstreamSettings(url=upstream.url, dialect=dialect, models=["plain"])
-    with serving(Settings(upstreams=[given])) as base:
-        asked = {"tools": [{"type": "file_search"}], "tool_choice": "required", "stream": streamed}
-        reply = respond(base, model="plain", **asked)
+    settings = UpstreamSettings(url=upstream.url, dialect=dialect, models=["plain"])
+    with serving(Settings(upstreams=[settings])) as base:
+        fields = {"tools": [{"type": "file_search"}], "tool_choice": "required", "stream": streamed}
+        reply = respond(base, model="plain", **fields)
     assert (reply.status, reply.error["param"]) == (400, "tool_choice")
 
 
 def test_messages_name_an_upstream_once(upstream: ScriptedUpstream) -> None:
-    given = UpstreamSettings(url="http://127.0.0.1:9", models=["plain"])
-    with serving(Settings(upstreams=[given])) as base:
+    settings = UpstreamSettings(url="http://127.0.0.1:9", models=["plain"])
+    with serving(Settings(upstreams=[settings])) as base:
         message = respond(base, model="plain").error["message"]
     assert message.startswith("the upstream can't be reached")
     upstream.scripts["cut"] = Script([chunk(content="Hi")])

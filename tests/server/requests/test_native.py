@@ -179,8 +179,8 @@ def test_n1_details_of_an_error_come_back(
     reply = ask(app, upstream, "anthropic", stream=stream)
     late_error = reply.status == 200
     assert late_error == (status == 200 and stream)
-    said = parse_sse(reply.body)[-1]["error"] if late_error else reply.json["error"]
-    assert said == error
+    reply_error = parse_sse(reply.body)[-1]["error"] if late_error else reply.json["error"]
+    assert reply_error == error
 
 
 def test_an_explained_refusal_keeps_all_that_explains_it(app: InProcess, upstream: ScriptedUpstream) -> None:
@@ -196,8 +196,8 @@ def test_t4_other_clients_lose_nothing_in_silence(
     app: InProcess, upstream: ScriptedUpstream, path: str
 ) -> None:
     upstream.scripts["anthropic-m"] = Script(streamed())
-    said = {"input": "Hi"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "Hi"}]}
-    reply = app.call("POST", path, {"model": "anthropic-m", **said})
+    fields = {"input": "Hi"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "Hi"}]}
+    reply = app.call("POST", path, {"model": "anthropic-m", **fields})
     native = reply.json.get("openresponses-bridge:native")
     if path != "/v1/responses":
         assert (reply.status, native) == (200, None)
@@ -214,8 +214,8 @@ def test_n2_openai_s_betas_go_with_their_fields(upstream: ScriptedUpstream, name
     reached = UpstreamSettings(name=name, url=upstream.url, dialect="responses", options=options)
     running = InProcess(Settings(upstreams=[reached]))
     upstream.scripts["multi"] = Script(scripts.text("responses", "Hello"))
-    asked = {"model": "multi", "input": "Hi", "multi_agent": {"enabled": True}}
-    reply = running.call("POST", "/v1/responses", asked, [(b"openai-beta", betas.encode())])
+    body = {"model": "multi", "input": "Hi", "multi_agent": {"enabled": True}}
+    reply = running.call("POST", "/v1/responses", body, [(b"openai-beta", betas.encode())])
     running.close()
     received, lost = upstream.last("multi"), reply.headers.get("openresponses-losses", "")
     sent = (received.headers.get("openai-beta"), received.body.get("multi_agent"))
@@ -233,13 +233,13 @@ def test_case_55_a_token_for_an_mcp_server_reaches_the_upstream_alone(
         "name": "a",
         "authorization_token": "tok-of-the-client",
     }
-    said = {
+    details = {
         "type": "invalid_request_error",
         "message": "no: tok-of-the-client",
         "details": {"a": "tok-of-the-client"},
     }
     upstream.scripts["anthropic-m"] = Script(
-        [json.dumps({"type": "error", "error": said}).encode()], 400, JSON
+        [json.dumps({"type": "error", "error": details}).encode()], 400, JSON
     )
     reply = ask(app, upstream, "anthropic", mcp_servers=[server])
     assert upstream.last("anthropic-m").body["mcp_servers"] == [server]
@@ -289,15 +289,15 @@ def test_n1_sound_and_what_an_answer_of_chat_says_come_back(
     app: InProcess, upstream: ScriptedUpstream, made_whole: bool
 ) -> None:
     upstream.scripts["chat-m"] = spoken(not made_whole)
-    said = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
-    reply = talk(app, "chat-m", **said)
+    fields = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
+    reply = talk(app, "chat-m", **fields)
     assert (reply.status, reply.headers.get("openresponses-losses")) == (200, None)
-    assert upstream.last("chat-m").body.items() >= said.items()
+    assert upstream.last("chat-m").body.items() >= fields.items()
     assert reply.json["choices"][0]["message"]["audio"] == SOUND
     assert reply.json.items() >= OF_CHAT.items()
     assert reply.json["usage"] == COUNTS
 
-    streamed = talk(app, "chat-m", stream=True, stream_options={"include_usage": True}, **said)
+    streamed = talk(app, "chat-m", stream=True, stream_options={"include_usage": True}, **fields)
     lines = streamed.body.decode().splitlines()
     chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     heard = [

@@ -45,15 +45,15 @@ async def test_a_pass_is_run_alone(service: Service) -> None:
 def test_each_pass_takes_what_the_one_before_it_returns() -> None:
     """So a pass reads nothing that no pass has found yet: the type checker holds each to the struct it
     takes."""
-    given: Any = Received
+    current: Any = Received
     for step, _, is_awaited in PASSES:
         hints = get_type_hints(step)
         taken = next(iter(hints.values()))
-        assert issubclass(given, taken), step.__name__
-        given = hints["return"]
-        assert get_origin(given) is not Awaitable, get_args(given)
+        assert issubclass(current, taken), step.__name__
+        current = hints["return"]
+        assert get_origin(current) is not Awaitable, get_args(current)
         assert is_awaited is iscoroutinefunction(step)
-    assert given is Translated
+    assert current is Translated
 
 
 def test_no_pass_forgets_what_the_one_before_it_has_found() -> None:
@@ -118,11 +118,11 @@ async def test_a_refused_request_takes_no_memory(
     service: Service, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
     """Not even while its error is handled, which refers to it."""
-    kept: list[Placed] = []
+    requests: list[Placed] = []
 
     def refuse(request: Placed, _service: Service) -> Placed:
         request.reservation.grow(10)
-        kept.append(request)
+        requests.append(request)
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, "no")
 
     at = next(index for index, each in enumerate(PASSES) if each.step.__name__ == after) + 1
@@ -130,7 +130,7 @@ async def test_a_refused_request_takes_no_memory(
     monkeypatch.setattr("openresponses_server.requests.prepare.PASSES", passes)
     with pytest.raises(InvalidRequestError, match="no"):
         await prepare(asked(), service)
-    assert len(kept) == 1
+    assert len(requests) == 1
     assert service.available.budget.bytes == 0
 
 
@@ -140,16 +140,16 @@ async def test_a_request_that_is_refused_for_its_history_takes_no_memory(
     async def read(_store: object, body: CreateResponse, owner: str, *_: object, accepted: bool) -> Continued:
         reservation = Reservation(service.available.budget, owner)
         reservation.grow(10)
-        kept.append(reservation)
+        reservations.append(reservation)
         return Continued(body, Conversation(), reservation)
 
     def refuse(*_: object) -> None:
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, "too many items")
 
-    kept: list[object] = []  # else it would be released when nothing refers to it any more
+    reservations: list[object] = []  # else it would be released when nothing refers to it any more
     monkeypatch.setattr("openresponses_server.requests.admission.continued", read)
     monkeypatch.setattr("openresponses_server.requests.admission.check_conversation", refuse)
     with pytest.raises(InvalidRequestError, match="too many items"):
         await prepare(asked(), service)
-    assert len(kept) == 1
+    assert len(reservations) == 1
     assert service.available.budget.bytes == 0

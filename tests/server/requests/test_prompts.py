@@ -82,13 +82,13 @@ def ask(base: str, **request: Any) -> Reply:
 def test_a_template_gives_what_a_request_has_not(base: str, upstream: ScriptedUpstream) -> None:
     reply = ask(base, input="Hi", **prompt())
     sent = upstream.last("template-model").body
-    system, developer, looked, seen, asked = sent["messages"]
+    system, developer, looked, seen, question = sent["messages"]
     assert system["content"] == "You help customers of Acme, kindly with {{company}}. Acme!"
     assert developer["content"] == "Mind Acme."
     assert [part["type"] for part in looked["content"]] == ["text", "image_url", "text", "file", "text"]
     assert [part["text"] for part in looked["content"][::2]] == ["Look: ", " and ", ", Acme."]
     assert seen["content"] == "I see {{ not a name }} {{}} {Acme}."
-    assert asked["content"] == "Hi"
+    assert question["content"] == "Hi"
     assert (sent["temperature"], sent["tools"][0]["function"]["name"]) == (0.5, "look")
     # it is echoed with the version that was taken
     assert reply.json["prompt"] == {"id": "support", "version": "2", "variables": GIVEN}
@@ -110,10 +110,10 @@ def test_what_a_request_has_goes_before(base: str, upstream: ScriptedUpstream) -
 
 @pytest.mark.parametrize(("version", "said"), [("1", "You help."), ("3", "Third.")])
 def test_versions(base: str, upstream: ScriptedUpstream, version: str, said: str) -> None:
-    asked = {"id": "support", "version": version}
-    reply = ask(base, model="m", input="Hi", prompt=asked)
+    reference = {"id": "support", "version": version}
+    reply = ask(base, model="m", input="Hi", prompt=reference)
     assert upstream.last("m").body["messages"][0]["content"] == said
-    assert reply.json["prompt"] == asked
+    assert reply.json["prompt"] == reference
 
 
 def test_without_a_default_the_last_version_is_it(tmp_path: Path) -> None:
@@ -140,12 +140,12 @@ def test_its_messages_hold_for_one_request(base: str, upstream: ScriptedUpstream
     assert [each["role"] for each in upstream.last("m").body["messages"]] == ["user", "assistant", "user"]
     assert second.get("prompt") is None
     ask(base, input="Again", previous_response_id=second["id"], **prompt(company="Other"))
-    said = upstream.last("template-model").body["messages"]
-    assert [each["role"] for each in said] == [
+    messages = upstream.last("template-model").body["messages"]
+    assert [each["role"] for each in messages] == [
         *("system", "system", "user", "assistant"),
         *("user", "assistant", "user", "assistant", "user"),
     ]
-    assert said[1]["content"] == "Mind Other."
+    assert messages[1]["content"] == "Mind Other."
 
 
 def test_it_needs_no_input(base: str, upstream: ScriptedUpstream) -> None:
@@ -219,8 +219,8 @@ def test_on_a_websocket_and_in_the_background(base: str, upstream: ScriptedUpstr
         assert turn.final["model"] == "template-model"
         wrong = socket.turn(input="Hi", **prompt(company=3))
         assert wrong.error["error"]["param"] == "prompt.variables.company"
-    made = stream(base, input="Hi", background=True, **prompt())
-    assert made.final["status"] == "completed"
+    response = stream(base, input="Hi", background=True, **prompt())
+    assert response.final["status"] == "completed"
     assert upstream.last("template-model").body["messages"][1]["content"] == "Mind Acme."
 
 
@@ -269,13 +269,13 @@ def test_with_a_compaction(base: str, upstream: ScriptedUpstream) -> None:
     assert [item["type"] for item in first["output"]] == ["compaction", "message"]
     upstream.scripts["template-model"] = Script(text("Oui."))
     ask(base, input="Go on", previous_response_id=first["id"], **compact, **prompt(company="Other"))
-    said = upstream.last("template-model").body["messages"]
-    assert [each["role"] for each in said] == [
+    messages = upstream.last("template-model").body["messages"]
+    assert [each["role"] for each in messages] == [
         *("system", "system", "user", "assistant"),
         *("user", "user", "assistant", "user"),
     ]
-    assert said[1]["content"] == "Mind Other."
-    assert "Acme" not in json.dumps(said)
+    assert messages[1]["content"] == "Mind Other."
+    assert "Acme" not in json.dumps(messages)
 
 
 def test_the_example_of_the_page_works(tmp_path: Path) -> None:

@@ -60,15 +60,15 @@ def app(particular: Particular) -> Iterator[InProcess]:
 
 
 def post(app: InProcess, path: str, headers: dict[str, str] | None = None, **body: Any) -> Reply:
-    given = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-    return app.call("POST", path, {"model": "thinks", **body}, given)
+    raw_headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    return app.call("POST", path, {"model": "thinks", **body}, raw_headers)
 
 
 def first(app: InProcess, **fields: Any) -> dict[str, Any]:
     reply = post(app, "/v1/responses", input=[QUESTION], tools=[TOOL], **fields)
     assert reply.status == 200, reply.body
-    found: dict[str, Any] = reply.json
-    return found
+    response: dict[str, Any] = reply.json
+    return response
 
 
 def replayed(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -107,24 +107,26 @@ def test_stored_reasoning_of_a_response_that_is_continued(app: InProcess) -> Non
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_reasoning_that_a_chat_client_echoes(app: InProcess, stream: bool) -> None:
-    asked: list[Any] = [{"role": "user", "content": "Weather?"}]
+    messages: list[Any] = [{"role": "user", "content": "Weather?"}]
     tools = [{"type": "function", "function": {"name": "f", "parameters": PARAMETERS}}]
-    said = post(app, "/v1/chat/completions", messages=asked, tools=tools).json["choices"][0]["message"]
-    assert said["reasoning_content"] == THOUGHT
+    message = post(app, "/v1/chat/completions", messages=messages, tools=tools).json["choices"][0]["message"]
+    assert message["reasoning_content"] == THOUGHT
     result = {"role": "tool", "tool_call_id": "call_1", "content": "12 degrees"}
-    answer = post(app, "/v1/chat/completions", messages=[*asked, said, result], tools=tools, stream=stream)
+    answer = post(
+        app, "/v1/chat/completions", messages=[*messages, message, result], tools=tools, stream=stream
+    )
     assert answer.status == 200, answer.body
 
 
 def test_thinking_blocks_of_a_messages_client(app: InProcess) -> None:
-    asked: list[Any] = [{"role": "user", "content": "Weather?"}]
-    given: dict[str, Any] = {"max_tokens": 1000, "tools": [{"name": "f", "input_schema": PARAMETERS}]}
-    said = post(app, "/v1/messages", messages=asked, **given).json["content"]
-    assert (said[0]["type"], said[0]["thinking"]) == ("thinking", THOUGHT)
-    assert said[0]["signature"]
+    messages: list[Any] = [{"role": "user", "content": "Weather?"}]
+    fields: dict[str, Any] = {"max_tokens": 1000, "tools": [{"name": "f", "input_schema": PARAMETERS}]}
+    content = post(app, "/v1/messages", messages=messages, **fields).json["content"]
+    assert (content[0]["type"], content[0]["thinking"]) == ("thinking", THOUGHT)
+    assert content[0]["signature"]
     result = {"type": "tool_result", "tool_use_id": "call_1", "content": "12 degrees"}
-    turns = [*asked, {"role": "assistant", "content": said}, {"role": "user", "content": [result]}]
-    answer = post(app, "/v1/messages", messages=turns, **given)
+    turns = [*messages, {"role": "assistant", "content": content}, {"role": "user", "content": [result]}]
+    answer = post(app, "/v1/messages", messages=turns, **fields)
     assert answer.status == 200, answer.body
 
 
@@ -192,9 +194,9 @@ def test_form_of_raw_reasoning(
 
 def test_summed_reasoning_goes_back_as_it_was(app: InProcess) -> None:
     headers = {"openresponses-reasoning-as": "summary"}
-    given: dict[str, Any] = {"tools": [TOOL], "store": False, "include": ENCRYPTED}
-    output = post(app, "/v1/responses", headers, input=[QUESTION], **given).json["output"]
-    answer = post(app, "/v1/responses", headers, input=replayed(output), **given)
+    fields: dict[str, Any] = {"tools": [TOOL], "store": False, "include": ENCRYPTED}
+    output = post(app, "/v1/responses", headers, input=[QUESTION], **fields).json["output"]
+    answer = post(app, "/v1/responses", headers, input=replayed(output), **fields)
     assert answer.status == 200, answer.body
 
 

@@ -59,8 +59,8 @@ def served(limits: Limits, **settings: Any) -> Iterator[Served]:
 
 @pytest.fixture
 def server() -> Iterator[Served]:
-    with served(SMALL) as found:
-        yield found
+    with served(SMALL) as instance:
+        yield instance
 
 
 def begun(connection: RawConnection, key: str, data: bytes, encoding: str = "identity") -> None:
@@ -116,12 +116,12 @@ def test_s8_unfinished_bodies_are_held_per_key_and_in_sum(server: Served, encodi
 def test_s8_many_bodies_that_inflate_hold_no_more_than_there_may_be(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held: list[int] = []
+    sizes: list[int] = []
     acquire = MemoryBudget.acquire
 
     def noted(budget: MemoryBudget, owner: str, size: int, own: int = 0, *, accepted: bool = False) -> None:
         acquire(budget, owner, size, own, accepted=accepted)
-        held.append(budget.bytes)
+        sizes.append(budget.bytes)
 
     monkeypatch.setattr(MemoryBudget, "acquire", noted)
     with ExitStack() as stack:
@@ -129,7 +129,7 @@ def test_s8_many_bodies_that_inflate_hold_no_more_than_there_may_be(
         for number, client in enumerate(clients):
             begun(client, (ONE, TWO)[number % 2], gzip.compress(b" " * PART), "gzip")
         wait_until(lambda: sum(not silent(client) for client in clients) >= 58)
-        assert max(held) <= SMALL.loaded_bytes
+        assert max(sizes) <= SMALL.loaded_bytes
     wait_until(lambda: server.budget.bytes == 0)
 
 
@@ -169,9 +169,9 @@ def test_s8_a_whole_body_is_held_while_it_waits_for_a_thread(
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens"])
 def test_s8_who_holds_nothing_else_may_send_a_body_of_any_size(path: str) -> None:
-    asked = {"model": "demo", "input": "a" * PART, "store": False}
+    request = {"model": "demo", "input": "a" * PART, "store": False}
     with served(Limits(loaded_bytes=1000, loaded_bytes_per_key=1000)) as server:
-        for body in (json.dumps(asked).encode(), gzip.compress(json.dumps(asked).encode())):
+        for body in (json.dumps(request).encode(), gzip.compress(json.dumps(request).encode())):
             headers = {"x-api-key": ONE, "content-encoding": "gzip" if body[:1] != b"{" else "identity"}
             assert call(server.base, "POST", path, body, headers).status == 200
             wait_until(lambda: server.budget.bytes == 0)
@@ -179,10 +179,10 @@ def test_s8_who_holds_nothing_else_may_send_a_body_of_any_size(path: str) -> Non
 
 def test_s8_a_body_is_not_held_twice_while_it_is_answered(upstream: ScriptedUpstream) -> None:
     upstream.scripts["open"] = Script([chunk(content="a"), HANG])
-    asked = {"model": "open", "input": "a" * PART, "stream": True, "store": False}
+    request = {"model": "open", "input": "a" * PART, "stream": True, "store": False}
     upstreams = [UpstreamSettings(url=upstream.url)]
     with served(SMALL, upstreams=upstreams) as server, raw_connection(server.base) as client:
-        body = json.dumps(asked).encode()
+        body = json.dumps(request).encode()
         head = f"X-Api-Key: {ONE}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         client.send(b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n" + head.encode() + body)
         assert b" 200 " in client.read(until=b"output_text.delta")

@@ -14,18 +14,18 @@ from tests.support.upstream import call as tool_call
 
 def requests(recording: Path) -> list[tuple[dict[str, Any], dict[str, str]]]:
     """(body, headers) of each create request that a recording holds."""
-    found = []
+    pairs = []
     for line in recording.read_text().splitlines():
         record = json.loads(line)
         if record.get("method") != "POST" or not record.get("path", "").endswith("/responses"):
             continue
         body = record["body"]
         parsed = json.loads(body) if isinstance(body, str) else body
-        kept = {
+        headers = {
             name: value for name, value in record["headers"] if name in ("user-agent", "x-stainless-lang")
         }
-        found.append((parsed, kept))
-    return found
+        pairs.append((parsed, headers))
+    return pairs
 
 
 @pytest.mark.parametrize("recording", shared_files("client-requests", "*.jsonl"))

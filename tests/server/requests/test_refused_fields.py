@@ -46,12 +46,12 @@ def test_a_field_of_codex_that_a_responses_server_does_not_know() -> None:
     unknown = {"code": "unknown_parameter", "param": "prompt_cache_options", "type": "invalid_request_error"}
     error = {"error": {**unknown, "message": "Unknown parameter: 'prompt_cache_options'."}}
     with Strict("responses", ('"prompt_cache_options"', error)) as upstream:
-        given = UpstreamSettings(url=upstream.url, dialect="responses")
-        with serving(Settings(upstreams=[given])) as base:
-            for asked in (2, 3, 4):
+        settings = UpstreamSettings(url=upstream.url, dialect="responses")
+        with serving(Settings(upstreams=[settings])) as base:
+            for count in (2, 3, 4):
                 reply = respond(base, model="m", prompt_cache_options={"mode": "implicit"})
                 answers(reply, "prompt_cache_options")
-                assert len(upstream.received) == asked, "it is remembered"
+                assert len(upstream.received) == count, "it is remembered"
             respond(base, model="other", prompt_cache_options={"mode": "implicit"})
             assert len(upstream.received) == 6, "of this model alone"
 
@@ -66,8 +66,8 @@ def test_fields_within_items_and_one_after_the_other() -> None:
         ),
     ]
     with Strict("responses", *refused) as upstream:
-        given = UpstreamSettings(url=upstream.url, dialect="responses")
-        with serving(Settings(upstreams=[given])) as base:
+        settings = UpstreamSettings(url=upstream.url, dialect="responses")
+        with serving(Settings(upstreams=[settings])) as base:
             reply = respond(
                 base,
                 model="m",
@@ -82,8 +82,8 @@ def test_fields_within_items_and_one_after_the_other() -> None:
 
 
 def test_a_tool_of_a_type_that_a_messages_server_does_not_know() -> None:
-    said = {"type": "invalid_request_error", "message": "tools[0]: unknown variant `x_1`"}
-    error = {"type": "error", "error": said}
+    details = {"type": "invalid_request_error", "message": "tools[0]: unknown variant `x_1`"}
+    error = {"type": "error", "error": details}
     body = {
         "model": "m",
         "max_tokens": 10,
@@ -91,8 +91,8 @@ def test_a_tool_of_a_type_that_a_messages_server_does_not_know() -> None:
         "tools": [{"type": "x_1", "name": "x", "model": "n"}],
     }
     with Strict("anthropic", ('"x_1"', error)) as upstream:
-        given = UpstreamSettings(url=upstream.url, dialect="anthropic")
-        with serving(Settings(upstreams=[given])) as base:
+        settings = UpstreamSettings(url=upstream.url, dialect="anthropic")
+        with serving(Settings(upstreams=[settings])) as base:
             answers(call(base, "POST", "/v1/messages", body, {"anthropic-version": "2023-06-01"}), "tools")
             assert len(upstream.received) == 2
             answers(call(base, "POST", "/v1/messages", body, {"anthropic-version": "2023-06-01"}), "tools")
@@ -103,14 +103,14 @@ def test_a_tool_of_a_type_that_a_messages_server_does_not_know() -> None:
 def test_a_field_of_a_message_by_a_path_with_its_role() -> None:
     words = "messages.1.assistant.reasoning: property 'messages.1.assistant.reasoning' is unsupported"
     with Strict("chat", ('"reasoning"', {"message": words, "code": "wrong_api_format"})) as upstream:
-        given = UpstreamSettings(url=upstream.url, options={"reasoning_field": "reasoning"})
+        settings = UpstreamSettings(url=upstream.url, options={"reasoning_field": "reasoning"})
         items = [
             {"role": "user", "content": "a"},
             {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
             {"type": "message", "role": "assistant", "content": "b"},
             {"role": "user", "content": "c"},
         ]
-        with serving(Settings(upstreams=[given])) as base:
+        with serving(Settings(upstreams=[settings])) as base:
             answers(respond(base, model="m", input=items), "reasoning")
         assert [each["content"] for each in upstream.received[-1].body["messages"]] == ["a", "b", "c"]
 
@@ -129,11 +129,11 @@ def test_a_server_that_refuses_field_after_field_is_asked_a_bounded_number_of_ti
     fields = ["temperature", "top_p", "service_tier", "seed"]
     refused = [(f'"{each}"', {"error": {"message": f"Unknown parameter: '{each}'."}}) for each in fields]
     with Strict("chat", *refused, ("model", {"error": {"message": "No."}})) as upstream:
-        given = {"temperature": 0.5, "top_p": 0.5, "service_tier": "flex"}
+        options = {"temperature": 0.5, "top_p": 0.5, "service_tier": "flex"}
         with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
-            assert respond(base, model="m", **given).status == 400
+            assert respond(base, model="m", **options).status == 400
             assert len(upstream.received) == 4
-            respond(base, model="m", **given)
+            respond(base, model="m", **options)
             assert len(upstream.received) == 8, "what did not help is not remembered"
 
 
@@ -171,8 +171,8 @@ def test_s10_a_body_is_decoded_once_however_many_of_its_fields_are_refused(
         return codec.decode_json(data)
 
     monkeypatch.setattr(refused_fields, "decode_json", counting)
-    said = "Extra inputs are not permitted"
-    entries = [{"loc": ["body", "tools", number], "msg": said} for number in range(8)]
+    message = "Extra inputs are not permitted"
+    entries = [{"loc": ["body", "tools", number], "msg": message} for number in range(8)]
     refused = refusal(400, {}, json.dumps({"detail": entries}).encode())
     sent = json.dumps({"tools": [{"type": f"x_{number}"} for number in range(8)]}).encode()
     assert refused_fields.refused_fields(refused, sent) == [f"tools.=x_{number}" for number in range(8)]

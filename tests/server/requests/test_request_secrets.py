@@ -40,13 +40,19 @@ def echoing(received: Received) -> Script:
     if received.path.endswith("/chat/completions"):
         return Script(text("Hello"))
     part = {"type": "output_text", "text": "Hello", "annotations": [], "logprobs": []}
-    said = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
+    message = {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [part],
+    }
     whole = {
         "id": "resp_up_1",
         "object": "response",
         "status": "completed",
         "model": "m",
-        "output": [said],
+        "output": [message],
         "tools": received.body.get("tools", []),
     }
     return Script([json.dumps(whole).encode()], headers=JSON)
@@ -56,11 +62,11 @@ def echoing(received: Received) -> Script:
 def served(folder: Path, **more: Any) -> Iterator[tuple[InProcess, ScriptedUpstream]]:
     with ScriptedUpstream() as upstream:
         upstream.answer = echoing
-        given = [
+        upstreams = [
             UpstreamSettings(url=upstream.url, name="one", dialect="responses", models=["m"]),
             UpstreamSettings(url=upstream.url, name="two", models=["chat"]),
         ]
-        app = InProcess(Settings(upstreams=given, store=f"sqlite:///{folder}/s.sqlite3", **more))
+        app = InProcess(Settings(upstreams=upstreams, store=f"sqlite:///{folder}/s.sqlite3", **more))
         try:
             yield app, upstream
         finally:
@@ -133,7 +139,7 @@ def test_case_55_secrets_of_tools_reach_the_upstream_alone(tmp_path: Path, model
     assert shown["log"]
     if model == "m":
         assert found_in(sent) == SECRETS
-    assert {where: found for where, text in shown.items() if (found := found_in(text))} == {}
+    assert {where: secrets for where, text in shown.items() if (secrets := found_in(text))} == {}
 
 
 @pytest.mark.parametrize("status", [200, 400])
@@ -167,8 +173,8 @@ def test_case_55_a_refusal_that_is_answered_without_images_is_logged_without_the
     tmp_path: Path, streamed: bool
 ) -> None:
     """The log says why the upstream was asked once more."""
-    given = [{"type": "input_image", "image_url": "data:image/png;base64,QUJD"}]
-    seen = {"type": "message", "role": "user", "content": given}
+    content = [{"type": "input_image", "image_url": "data:image/png;base64,QUJD"}]
+    seen = {"type": "message", "role": "user", "content": content}
 
     def repeating(received: Received) -> Script:
         if "input_image" not in json.dumps(received.body["input"]):
@@ -213,10 +219,10 @@ def test_a_request_with_secrets_is_stored_without_them_and_says_so() -> None:
     harmless = decode_request(json.dumps({"model": "m", "tools": [{"type": "web_search"}]}).encode())
     secret = decode_request(json.dumps(asked("m", background=True)).encode())
     for request, lacks in ((harmless, False), (secret, True)):
-        kept = stored_request(request, "openai")
-        assert found_in(kept) == []
-        assert len(decode_json(kept)["tools"]) == len(request.tools or ())
-        assert lacks_secrets(kept) is lacks
+        stored = stored_request(request, "openai")
+        assert found_in(stored) == []
+        assert len(decode_json(stored)["tools"]) == len(request.tools or ())
+        assert lacks_secrets(stored) is lacks
 
 
 @pytest.mark.parametrize(("tools", "personal"), [(TOOLS, True), ([{"type": "web_search"}], False)])
@@ -239,11 +245,11 @@ def test_a_run_whose_secrets_are_not_stored_is_not_made_elsewhere(tmp_path: Path
     """Its worker has stopped: it ends, and no upstream is asked without them."""
     with served(tmp_path) as (app, upstream):
         service = app.app.state.service
-        made = app.call("POST", "/v1/responses", asked("m")).json
+        original = app.call("POST", "/v1/responses", asked("m")).json
         asked_before = len(upstream.received)
 
         async def left_by_its_worker() -> Any:
-            record = await service.store.get(made["id"], "")
+            record = await service.store.get(original["id"], "")
             response = replace(record.response, id="resp_left", status="queued", output=[], usage=None)
             body = stored_request(decode_request(json.dumps(asked("m", background=True)).encode()), "openai")
             left = StoredResponse(response, [], owner=record.owner, request=body, lease=Lease("gone", 1.0))

@@ -26,10 +26,12 @@ SESSIONS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 @pytest.fixture
 def places() -> Iterator[tuple[dict[str, ScriptedUpstream], Settings]]:
     with ScriptedUpstream() as first, ScriptedUpstream() as second:
-        found = {"first": first, "second": second}
-        upstreams = [UpstreamSettings(name=name, url=each.url, models=["m"]) for name, each in found.items()]
+        servers = {"first": first, "second": second}
+        upstreams = [
+            UpstreamSettings(name=name, url=each.url, models=["m"]) for name, each in servers.items()
+        ]
         settings = Settings(upstreams=upstreams, balance="round_robin", api_keys=list(KEYS.values()))
-        yield found, msgspec.structs.replace(settings, api_keys=[hashed(key) for key in KEYS.values()])
+        yield servers, msgspec.structs.replace(settings, api_keys=[hashed(key) for key in KEYS.values()])
 
 
 def as_client(name: str, **headers: str) -> dict[str, str]:
@@ -53,9 +55,9 @@ def test_a_session_stays_and_sessions_spread(places: Any, kind: str) -> None:
         for number in range(12):
             before = counts(upstreams)
             for _ in range(2):
-                given = filled(body, f"{number:04}")
+                fields = filled(body, f"{number:04}")
                 reply = respond(
-                    base, as_client("alice", **filled(headers, f"{number:04}")), model="m", **given
+                    base, as_client("alice", **filled(headers, f"{number:04}")), model="m", **fields
                 )
                 assert reply.json["status"] == "completed"
             grown = tuple(now - then for now, then in zip(counts(upstreams), before, strict=True))
@@ -80,9 +82,9 @@ def test_a_response_is_continued_where_it_was_made(places: Any) -> None:
 def test_a_conversation_stays(places: Any) -> None:
     upstreams, settings = places
     with serving(settings) as base:
-        made = call(base, "POST", "/v1/conversations", {}, as_client("alice")).json["id"]
+        conversation = call(base, "POST", "/v1/conversations", {}, as_client("alice")).json["id"]
         for _ in range(4):
-            assert respond(base, as_client("alice"), model="m", conversation=made).status == 200
+            assert respond(base, as_client("alice"), model="m", conversation=conversation).status == 200
     assert sorted(counts(upstreams)) == [0, 4]
 
 
@@ -130,7 +132,7 @@ def test_p36_what_another_upstream_cannot_be_sent_is_a_loss(upstream: ScriptedUp
         "status": "completed",
         "action": {"type": "search", "query": "weather"},
     }
-    given = [{"role": "user", "content": "Hi"}, sealed, search, {"role": "user", "content": "And?"}]
+    items = [{"role": "user", "content": "Hi"}, sealed, search, {"role": "user", "content": "And?"}]
     upstream.scripts.update({"m": down, "good": Script(text("Hello"))})
     first = UpstreamSettings(
         name="first",
@@ -142,14 +144,14 @@ def test_p36_what_another_upstream_cannot_be_sent_is_a_loss(upstream: ScriptedUp
     )
     second = UpstreamSettings(name="second", url=upstream.url, models=["good"])
     with serving(Settings(upstreams=[first, second])) as base:
-        reply = respond(base, model="m", input=given)
+        reply = respond(base, model="m", input=items)
     assert reply.json["status"] == "completed"
     assert "reasoning" in reply.headers["openresponses-losses"]
     assert "gAAAA" not in str(upstream.last("good").body)
 
 
 def test_p36_another_key_that_cannot_decrypt_is_asked_without(upstream: ScriptedUpstream) -> None:
-    made = {
+    response = {
         "id": "resp_1",
         "object": "response",
         "status": "completed",
@@ -172,7 +174,7 @@ def test_p36_another_key_that_cannot_decrypt_is_asked_without(upstream: Scripted
             return refusal(429, {"retry-after": "60"}, message="x")
         if not is_first and "gAAAA" in str(received.body):
             return refusal(400, code="invalid_encrypted_content", message="x")
-        return Script([json.dumps(made).encode()], 200, JSON)
+        return Script([json.dumps(response).encode()], 200, JSON)
 
     keys: list[str | list[str]] = ["sk-first-0123456789-aaaa", "sk-second-0123456789-bbbb"]
     options = {"encrypted_reasoning": True}

@@ -31,23 +31,23 @@ def frames(reply: Reply) -> list[Any]:
 
 def ending(path: str, reply: Reply, stream: bool) -> tuple[str, Any, Any]:
     """(text, how it ended, the sequence if the surface has a place for it)."""
-    found = frames(reply) if stream else [reply.json]
+    payloads = frames(reply) if stream else [reply.json]
     if path == "/v1/responses":
-        response = found[-1]["response"] if stream else found[0]
+        response = payloads[-1]["response"] if stream else payloads[0]
         content = [part for item in response["output"] for part in item["content"]]
         text = "".join(part["text"] for part in content)
         if stream:
-            assert text == "".join(each["delta"] for each in found if each["type"].endswith("text.delta"))
+            assert text == "".join(each["delta"] for each in payloads if each["type"].endswith("text.delta"))
         return text, response["status"], response.get("openresponses-bridge:stop_sequence")
     if path == "/v1/messages":
         if not stream:
-            (message,) = found
+            (message,) = payloads
             text = "".join(block["text"] for block in message["content"])
             return text, message["stop_reason"], message["stop_sequence"]
-        text = "".join(each["delta"]["text"] for each in found if each["type"] == "content_block_delta")
-        (end,) = [each["delta"] for each in found if each["type"] == "message_delta"]
+        text = "".join(each["delta"]["text"] for each in payloads if each["type"] == "content_block_delta")
+        (end,) = [each["delta"] for each in payloads if each["type"] == "message_delta"]
         return text, end["stop_reason"], end["stop_sequence"]
-    choices = [each["choices"][0] for each in found if each["choices"]]
+    choices = [each["choices"][0] for each in payloads if each["choices"]]
     text = "".join(each["delta" if stream else "message"].get("content") or "" for each in choices)
     return text, choices[-1]["finish_reason"], None
 

@@ -436,9 +436,9 @@ def test_what_takes_too_long_to_judge_is_not_asked_for_again(upstream: ScriptedU
     limits = Limits(schema_seconds=0.2)
     with serving(Settings(upstreams=of_each_way(upstream), limits=limits)) as base:
         for way in ("native", "instructed"):
-            made = respond(base, model=f"{way}/m", text={"format": FORMAT | {"schema": schema}}).json
+            response = respond(base, model=f"{way}/m", text={"format": FORMAT | {"schema": schema}}).json
             # the upstream that enforces it has the last word
-            assert made["status"] == ("completed" if way == "native" else "failed")
+            assert response["status"] == ("completed" if way == "native" else "failed")
     assert len(upstream.received) == 2
 
 
@@ -464,8 +464,8 @@ def test_the_last_round_is_what_is_judged(
     path = tmp_path / "tools.py"
     path.write_text(MODULE)
     ask = stream if streamed else respond
-    given = of_each_way(upstream)
-    with serving(Settings(upstreams=given, functions=[FunctionSettings(module=str(path))])) as base:
+    upstreams = of_each_way(upstream)
+    with serving(Settings(upstreams=upstreams, functions=[FunctionSettings(module=str(path))])) as base:
         round_ = called("add", '{"a":1,"b":2}')
         talks = Script([chunk(content="I add." if way != "native" or not streamed else ""), *round_.steps])
         upstream.scripts["m"] = [talks, *said(BAD if way != "native" or not streamed else GOOD, GOOD)]

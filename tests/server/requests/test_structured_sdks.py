@@ -60,11 +60,11 @@ WAYS: dict[str, tuple[dict[str, Any], str, Callable[[str], Script]]] = {
 @pytest.fixture(scope="module")
 def base(upstream: ScriptedUpstream) -> Iterator[str]:
     names = {name: name.replace(" ", "-") for name in WAYS}
-    given = [
+    upstreams = [
         UpstreamSettings(name=names[name], url=upstream.url, **settings)
         for name, (settings, _, _) in WAYS.items()
     ]
-    with serving(Settings(upstreams=given)) as url:
+    with serving(Settings(upstreams=upstreams)) as url:
         yield url
 
 

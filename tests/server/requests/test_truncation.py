@@ -252,23 +252,23 @@ def test_any_conversation_stays_one_and_loses_no_more_than_it_has_to(
     assert isinstance(given_items, list)
     costs = data.draw(st.lists(st.integers(1, 50), min_size=len(raw), max_size=len(raw)))
     room = data.draw(st.integers(-10, sum(costs) + 10))
-    kept = kept_indexes(given_items, costs, room)
-    assert kept == sorted(set(kept))
-    stays = [raw[index] for index in kept]
+    indexes = kept_indexes(given_items, costs, room)
+    assert indexes == sorted(set(indexes))
+    stays = [raw[index] for index in indexes]
     calls = [item["call_id"] for item in stays if item["type"] == "function_call"]
     outputs = [item["call_id"] for item in stays if item["type"] == "function_call_output"]
     assert sorted(calls) == sorted(outputs)
     pinned = {index for index, item in enumerate(raw) if item.get("role") in ("system", "developer")}
     users = [index for index, item in enumerate(raw) if item.get("role") == "user"]
-    assert pinned | set(users[-1:]) <= set(kept)
-    spent = sum(costs[index] for index in kept)
+    assert pinned | set(users[-1:]) <= set(indexes)
+    spent = sum(costs[index] for index in indexes)
     least = kept_indexes(given_items, costs, -1000)
-    assert spent <= room or kept == least
+    assert spent <= room or indexes == least
     if sum(costs) <= room:
-        assert kept == list(range(len(raw)))
+        assert indexes == list(range(len(raw)))
     more = kept_indexes(given_items, costs, spent)
     assert sum(costs[index] for index in more) <= max(spent, sum(costs[index] for index in least))
-    assert not raw or kept
+    assert not raw or indexes
 
 
 def test_a_summary_of_what_came_before_stays() -> None:

@@ -288,14 +288,14 @@ def left(spoken: Spoken, reads: list[bytes], *, enabled: bool, most: int | None 
     inbound = spoken.inbound(started)
     inbound.template.enabled = enabled
     translation = Translation(started, inbound, most=most)
-    said: list[object] = []
+    results: list[object] = []
     for data in reads:
-        said.append(([encode(each) for each in translation.feed(data)], translation.is_complete))
+        results.append(([encode(each) for each in translation.feed(data)], translation.is_complete))
         if translation.is_complete:
             break
-    said.append([encode(each) for each in translation.end()])
+    results.append([encode(each) for each in translation.end()])
     return [
-        *said,
+        *results,
         encode(started.snapshot),
         [str(case) for case in inbound.diagnostics],
         str(translation.failure),

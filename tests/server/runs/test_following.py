@@ -23,10 +23,10 @@ ALIVE = Lease("alive", time.time() + 86_400)  # made at collection
 @pytest.fixture
 async def left(monkeypatch: pytest.MonkeyPatch) -> Left:
     monkeypatch.setattr(follow, "_LOOK_AGAIN", 0.05)
-    made = Left()
-    await made.begin()
-    made.follower = another(made)
-    return made
+    bench = Left()
+    await bench.begin()
+    bench.follower = another(bench)
+    return bench
 
 
 def another(left: Left) -> Follower:

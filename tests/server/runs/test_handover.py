@@ -43,8 +43,8 @@ def test_s8_what_waits_for_a_slot_is_made_by_the_next(tmp_path: Path, upstream: 
     upstreams = [UpstreamSettings(url=upstream.url)]
     leaving = InProcess(Settings(store=url, upstreams=upstreams, limits=Limits(concurrent=1)))
     service = leaving.app.state.service
-    asked = {"model": "slow", "input": "x", "background": True}
-    targets = [f"/v1/responses/{leaving.call('POST', '/v1/responses', asked).json['id']}" for _ in range(2)]
+    body = {"model": "slow", "input": "x", "background": True}
+    targets = [f"/v1/responses/{leaving.call('POST', '/v1/responses', body).json['id']}" for _ in range(2)]
     wait_until(lambda: leaving.call("GET", targets[0]).json["status"] == "in_progress")
     leaving.run(service.runs.stop_claiming(service.running))
     left = [service.running.find(target.rpartition("/")[2]) for target in targets]

@@ -89,15 +89,15 @@ class Bench:
         self.lost += 1
 
     async def record(self) -> StoredResponse:
-        found = await self.store.get(self.machine.response_id)
-        assert found is not None
-        return found
+        entry = await self.store.get(self.machine.response_id)
+        assert entry is not None
+        return entry
 
     @property
     def row(self) -> Row:
-        found = self.store._records.get(self.machine.response_id)
-        assert found is not None
-        return found.row
+        record = self.store._records.get(self.machine.response_id)
+        assert record is not None
+        return record.row
 
     @property
     def stored(self) -> int:
@@ -110,12 +110,12 @@ class Bench:
 
 @pytest.fixture
 async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    made = Bench()
-    clock = SimpleNamespace(monotonic=lambda: made.now)
+    instance = Bench()
+    clock = SimpleNamespace(monotonic=lambda: instance.now)
     monkeypatch.setattr("openresponses_server.runs.keeper.time", clock)
-    keeping = asyncio.create_task(made.keeper.make_checkpoints())
-    await made.begin()
-    yield made
+    keeping = asyncio.create_task(instance.keeper.make_checkpoints())
+    await instance.begin()
+    yield instance
     await end_tasks([keeping])
 
 
@@ -186,12 +186,12 @@ async def test_s1_leases_of_all_runs_are_renewed_in_one_call(bench: Bench) -> No
 
 
 async def test_renewals_that_many_ask_for_meanwhile_are_one(bench: Bench) -> None:
-    held = bench.store.renew
+    renew = bench.store.renew
 
     async def slowly(leases: Mapping[str, str], until: float) -> set[str]:
         await asyncio.sleep(0)
         bench.now += 0.1
-        return await held(leases, until)
+        return await renew(leases, until)
 
     bench.store.renew = slowly  # type: ignore[method-assign]
     await asyncio.gather(*(bench.keeper.renew() for _ in range(20)))
@@ -207,11 +207,11 @@ async def test_s1_run_that_another_worker_has_settled_is_reported_by_the_renewal
 
 
 async def test_run_that_ends_while_its_lease_is_renewed_is_not_taken_for_lost(bench: Bench) -> None:
-    held = bench.store.renew
+    renew = bench.store.renew
 
     async def ended_meanwhile(leases: Mapping[str, str], until: float) -> set[str]:
         await bench.take(bench.machine.finish())
-        return await held(leases, until)
+        return await renew(leases, until)
 
     bench.store.renew = ended_meanwhile  # type: ignore[method-assign]
     await bench.keeper.renew()
@@ -284,7 +284,7 @@ async def test_s1_a_refused_request_has_no_response_that_succeeded(at_end: bool)
     conversation = StoredConversation("conv_a", "", 1.0, None, b"{}")
     await store.conversations.create(conversation, [])
     machine = ResponseStreamStateMachine("m")
-    kept = ResponseSessionPersistenceTransformer(
+    persistence = ResponseSessionPersistenceTransformer(
         StoredResponse(machine.snapshot, [MessageParam("user", "Hello?")], conversation="conv_a"),
         lambda: machine.snapshot,
         as_store(store),
@@ -293,24 +293,24 @@ async def test_s1_a_refused_request_has_no_response_that_succeeded(at_end: bool)
         StoringTimes(timeout=0.0, certainty=0.0, clock=lambda: bench.now),
         RecordOptions(),
     )
-    kept.sends_only_at_end = at_end
-    keeper.add(kept, bench.on_lost)
+    persistence.sends_only_at_end = at_end
+    keeper.add(persistence, bench.on_lost)
     store.mute = {"put"}
     if at_end:
-        sent = await kept.persist(machine.start() + machine.text("Hello") + machine.finish("stop"))
+        sent = await persistence.persist(machine.start() + machine.text("Hello") + machine.finish("stop"))
         assert sent[-1].type == "response.failed"
     else:
         with pytest.raises(StoreError):
-            await kept.persist(machine.start() + machine.text("Hello"))
+            await persistence.persist(machine.start() + machine.text("Hello"))
     assert await store.kept.get(machine.response_id) is not None
-    keeper.remove(kept, ended=at_end)
+    keeper.remove(persistence, ended=at_end)
     await keeper.make_due_checkpoints()
     store.mute = set()
     bench.now += INTERVAL
     await keeper.make_due_checkpoints()
-    found = await store.kept.get(machine.response_id)
-    assert found is not None
-    assert (found.response.status, found.lease) == ("failed", None)
+    record = await store.kept.get(machine.response_id)
+    assert record is not None
+    assert (record.response.status, record.lease) == ("failed", None)
     assert await store.conversations.items("conv_a", "") == []
     stored = b"".join([each.data async for each in store.kept.frames(machine.response_id)])
     assert stored.count(b"event: response.failed") == 1
@@ -322,7 +322,7 @@ async def test_s1_a_refused_request_keeps_its_key_from_nobody(arrived: bool) -> 
     """Whether the store made its beginning or not; another request may have the key by then."""
     bench, store, key = Bench(), FailingStore(), IdempotencyKey("a" * 64, "b" * 64, 4e9)
     keeper = Keeper(as_store(store), 2 * TURN, LEASE, lambda: bench.now)
-    kept = ResponseSessionPersistenceTransformer(
+    persistence = ResponseSessionPersistenceTransformer(
         StoredResponse(bench.machine.snapshot, []),
         lambda: bench.machine.snapshot,
         as_store(store),
@@ -333,16 +333,16 @@ async def test_s1_a_refused_request_keeps_its_key_from_nobody(arrived: bool) -> 
     )
     store.mute = {"put"}
     with pytest.raises(StoreError):
-        await kept.queue()
+        await persistence.queue()
     store.mute = set()
     if not arrived:
         await store.kept.delete(bench.machine.response_id)
         await store.kept.put(StoredResponse(ResponseStreamStateMachine("m").snapshot, []), key=key)
-    keeper.retract(kept)
+    keeper.retract(persistence)
     await keeper.make_due_checkpoints()
-    found = await store.kept.get(bench.machine.response_id)
-    assert found is not None
-    assert (found.response.status, found.lease) == ("failed", None)
+    record = await store.kept.get(bench.machine.response_id)
+    assert record is not None
+    assert (record.response.status, record.lease) == ("failed", None)
     assert (await store.kept.keyed(key.name) is None) is arrived
     assert not keeper._kept
 

@@ -29,12 +29,12 @@ class Two(Struct):
     def running(self) -> str:
         """The id of the one run that there is."""
         while True:
-            found = []
+            rows = []
             with closing(sqlite3.connect(self.file)) as database, suppress(sqlite3.OperationalError):
                 # no tables yet
-                found = database.execute("SELECT id FROM responses WHERE lease_until IS NOT NULL").fetchall()
-            if found:
-                ((response_id,),) = found
+                rows = database.execute("SELECT id FROM responses WHERE lease_until IS NOT NULL").fetchall()
+            if rows:
+                ((response_id,),) = rows
                 return str(response_id)
             time.sleep(0.02)
 
@@ -64,9 +64,9 @@ def two(tmp_path: Path) -> Iterator[Two]:
 
 
 def kept_end(two: Two, response_id: str) -> dict[str, Any]:
-    kept: dict[str, Any] = call(two.base, "GET", f"/v1/responses/{response_id}").json
-    assert kept["error"]["code"] == "response_interrupted"
-    return kept
+    response: dict[str, Any] = call(two.base, "GET", f"/v1/responses/{response_id}").json
+    assert response["error"]["code"] == "response_interrupted"
+    return response
 
 
 def test_s1_stream_of_a_lost_run_ends_as_the_store_has_it(two: Two) -> None:
@@ -77,11 +77,11 @@ def test_s1_stream_of_a_lost_run_ends_as_the_store_has_it(two: Two) -> None:
     response_id = two.settle()
     reader.join()
     assert reader.done
-    kept = kept_end(two, response_id)
+    response = kept_end(two, response_id)
     types = [type_of(each) for each in reader.events.values()]
     assert types.count("response.failed") == 1
     assert "error" not in types
-    assert json.loads(reader.frames[-2].split(b"data: ", 1)[1])["response"] == kept
+    assert json.loads(reader.frames[-2].split(b"data: ", 1)[1])["response"] == response
     last = max(reader.events)
     assert sorted(reader.events) == list(range(last + 1))
     again = call(two.base, "GET", f"/v1/responses/{response_id}?stream=true")
@@ -93,8 +93,8 @@ def test_s1_whole_answer_of_a_lost_run_fails_as_the_store_has_it(two: Two, tmp_p
     response_id = two.settle()
     reader.join()
     error = json.loads(reader.data)["error"]
-    kept = kept_end(two, response_id)
-    assert (error["code"], error["message"]) == (kept["error"]["code"], kept["error"]["message"])
+    response = kept_end(two, response_id)
+    assert (error["code"], error["message"]) == (response["error"]["code"], response["error"]["message"])
     assert respond(two.base, model="demo").json["status"] == "completed"
 
 

@@ -26,10 +26,10 @@ def lines_of(ask: Callable[[], Any], count: int = 1) -> list[Line]:
         ask()
         wait_until(lambda: len(_responses(logs)) >= count)
         time.sleep(0.05)  # for one too many
-    found = _responses(logs)
-    assert len(found) == count, logs
-    assert PRIVATE not in repr(found)
-    return found
+    lines = _responses(logs)
+    assert len(lines) == count, logs
+    assert PRIVATE not in repr(lines)
+    return lines
 
 
 def _responses(logs: list[Any]) -> list[Line]:
@@ -222,9 +222,9 @@ def test_s11_a_client_that_leaves_is_one_line(bridged: str, upstream: ScriptedUp
 
 def test_s11_a_response_that_is_cancelled_is_one_line(demo: str) -> None:
     def cancel() -> None:
-        made = respond(demo, model="demo-slow", background=True).json["id"]
-        wait_for(demo, made, "in_progress")
-        assert call(demo, "POST", f"/v1/responses/{made}/cancel").status == 200
+        response_id = respond(demo, model="demo-slow", background=True).json["id"]
+        wait_for(demo, response_id, "in_progress")
+        assert call(demo, "POST", f"/v1/responses/{response_id}/cancel").status == 200
 
     (line,) = lines_of(cancel)
     assert (line["log_level"], line["status"]) == ("info", "cancelled")

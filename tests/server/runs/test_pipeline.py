@@ -28,18 +28,18 @@ GONE = StoreError(StoreError.UNAVAILABLE, "The store is gone.")
 
 @pytest.fixture
 async def far() -> AsyncIterator[Bench]:
-    made = Bench(Persistence(far=True))
-    await made.begin()
-    yield made
-    made.running.cancel()
+    bench = Bench(Persistence(far=True))
+    await bench.begin()
+    yield bench
+    bench.running.cancel()
 
 
 @pytest.fixture
 async def plain() -> AsyncIterator[Bench]:
-    made = Bench()
-    await made.begin()
-    yield made
-    made.running.cancel()
+    bench = Bench()
+    await bench.begin()
+    yield bench
+    bench.running.cancel()
 
 
 def test_stages_lead_from_asking_to_ended_alone() -> None:
@@ -334,9 +334,9 @@ async def test_s5_another_answer_goes_on_where_the_first_was_a_refusal(kept: str
         bench.persistence.beginning.set()
     for _ in range(20):
         await asyncio.sleep(0)
-        for asked in bench.persistence.asked if bench.persistence is not None else ():
-            if not asked.done():
-                asked.set_result(None)
+        for future in bench.persistence.asked if bench.persistence is not None else ():
+            if not future.done():
+                future.set_result(None)
     await bench.end()
     assert (bench.text, bench.committed) == ("b", 1)
 
@@ -415,9 +415,9 @@ class Schedule:
         if bench.persistence is not None:
             if self.random.random() < 0.3:
                 bench.persistence.beginning.set()
-            for asked in bench.persistence.asked:
-                if not asked.done() and self.random.random() < 0.5:
-                    asked.set_result(None)
+            for future in bench.persistence.asked:
+                if not future.done() and self.random.random() < 0.5:
+                    future.set_result(None)
         if self.random.random() < 0.1:
             bench.pipeline.send_keepalive(as_event=self.random.random() < 0.5)
         for _ in range(self.random.randrange(3)):

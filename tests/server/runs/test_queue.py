@@ -131,9 +131,9 @@ async def test_what_another_worker_left_is_not_looked_for_with_each_entry(server
         admin.config_resetstat()
         async with worker.serving():
             await until(lambda: worker.asked == 50)
-        found = admin.info("commandstats")
-    assert found["cmdstat_xreadgroup"]["calls"] >= 50
-    assert found["cmdstat_xautoclaim"]["calls"] < 10
+        stats = admin.info("commandstats")
+    assert stats["cmdstat_xreadgroup"]["calls"] >= 50
+    assert stats["cmdstat_xautoclaim"]["calls"] < 10
 
 
 async def test_what_lost_its_entry_is_found_without_redis(server: OwnRedis) -> None:

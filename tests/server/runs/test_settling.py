@@ -33,9 +33,9 @@ from tests.support.failing_store import FailingStore, as_store
 
 @pytest.fixture
 async def left() -> Left:
-    made = Left()
-    await made.begin()
-    return made
+    bench = Left()
+    await bench.begin()
+    return bench
 
 
 async def test_s1_broken_off_run_is_failed_with_its_partial_output(left: Left) -> None:
@@ -276,13 +276,13 @@ async def test_s1_what_the_log_shows_beyond_the_record_was_seen(left: Left) -> N
     begun = machine.start()
     record = StoredResponse(machine.snapshot, [], request=b"{}", lease=LONG_AGO)
     await left.store.put(record, Frames(0, 1, encode_sse(begun)))
-    found = await left.store.get(machine.response_id)
-    assert found is not None
-    assert await left.settler.previous_attempts(found) == 1
+    current = await left.store.get(machine.response_id)
+    assert current is not None
+    assert await left.settler.previous_attempts(current) == 1
     await left.log.open(machine.response_id)
     more = begun + machine.text("Seen")
     await left.log.append(machine.response_id, Frames(0, len(more) - 1, encode_sse(more)))
-    assert await left.settler.previous_attempts(found) is None
+    assert await left.settler.previous_attempts(current) is None
 
 
 async def test_runs_of_a_process_that_has_stopped_are_settled_before_their_leases_are_over(

@@ -37,10 +37,10 @@ class _Full(socket.socket):
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        found.listen(COUNT)
-        yield found
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen(COUNT)
+        yield sock
 
 
 def connected(listener: socket.socket, stack: ExitStack, count: int) -> None:
@@ -54,20 +54,20 @@ async def until(made: list[asyncio.BaseTransport], count: int) -> None:
 
 
 async def test_connections_that_wait_are_taken_in_turns(listener: socket.socket) -> None:
-    made: list[list[asyncio.BaseTransport]] = [[], []]
+    transports: list[list[asyncio.BaseTransport]] = [[], []]
     with ExitStack() as stack, listener.dup() as other:
         connected(listener, stack, COUNT)
         servers = [
             GradualAcceptServer(each, lambda into=into: _Noted(into))  # type: ignore[misc]
-            for each, into in zip((listener, other), made, strict=True)
+            for each, into in zip((listener, other), transports, strict=True)
         ]
-        while sum(map(len, made)) < COUNT:
+        while sum(map(len, transports)) < COUNT:
             await asyncio.sleep(0.001)
-        assert min(map(len, made)) >= COUNT // 2 - 1
+        assert min(map(len, transports)) >= COUNT // 2 - 1
         for server in servers:
             server.close()
             await server.wait_closed()
-        for transport in [*made[0], *made[1]]:
+        for transport in [*transports[0], *transports[1]]:
             transport.close()
 
 
@@ -95,9 +95,9 @@ async def test_s8_as_many_are_accepted_as_come_however_long_an_iteration_takes(
 ) -> None:
     """In each of them some have come meanwhile, far more than one."""
     monkeypatch.setattr(GradualAcceptServer, "_listen", lambda _self: None)
-    made: list[asyncio.BaseTransport] = []
+    transports: list[asyncio.BaseTransport] = []
     listener = _Pending()
-    server = GradualAcceptServer(cast(Any, listener), lambda: _Noted(made))
+    server = GradualAcceptServer(cast(Any, listener), lambda: _Noted(transports))
     waited = []
     for _ in range(60):
         listener.pending += 6
@@ -105,35 +105,35 @@ async def test_s8_as_many_are_accepted_as_come_however_long_an_iteration_takes(
         waited.append(listener.pending)
     assert waited.index(0) < 20
     assert max(waited[20:]) == 0
-    await until(made, 360)
-    for transport in made:
+    await until(transports, 360)
+    for transport in transports:
         transport.close()
 
 
 async def test_none_is_taken_when_it_is_closed(listener: socket.socket) -> None:
-    made: list[asyncio.BaseTransport] = []
+    transports: list[asyncio.BaseTransport] = []
     with ExitStack() as stack:
-        server = GradualAcceptServer(listener, lambda: _Noted(made))
+        server = GradualAcceptServer(listener, lambda: _Noted(transports))
         connected(listener, stack, 1)
-        await until(made, 1)
-        with listener.dup() as held:
+        await until(transports, 1)
+        with listener.dup() as duplicate:
             server.close()
             server.close()
-            connected(held, stack, 1)
+            connected(duplicate, stack, 1)
             await asyncio.sleep(0.05)
-        assert len(made) == 1
-        made[0].close()
+        assert len(transports) == 1
+        transports[0].close()
 
 
 async def test_a_process_that_may_open_no_more_files_tries_it_again(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "_RETRY_SECONDS", 0.01)
-    made: list[asyncio.BaseTransport] = []
+    transports: list[asyncio.BaseTransport] = []
     with ExitStack() as stack, _Full(fileno=listener.detach()) as full:
-        server = GradualAcceptServer(full, lambda: _Noted(made))
+        server = GradualAcceptServer(full, lambda: _Noted(transports))
         connected(full, stack, 1)
-        await until(made, 1)
+        await until(transports, 1)
         assert full.failed
         server.close()
-        made[0].close()
+        transports[0].close()

@@ -124,11 +124,11 @@ def test_s8_a_background_stream_that_waits_at_the_cut_is_sent_what_became_of_it(
         ended(process)
     assert type_of(waiting.frames[0]) == "error"
     assert b'"code":"service_unavailable"' in waiting.frames[0]
-    found = re.search(rb"resp_\w+", waiting.frames[0])
-    assert found is not None
+    match = re.search(rb"resp_\w+", waiting.frames[0])
+    assert match is not None
     with started(folder=tmp_path) as process:
         base = base_of(process)
-        whole = Reader(base, "GET", f"/v1/responses/{found[0].decode()}?stream=true")
+        whole = Reader(base, "GET", f"/v1/responses/{match[0].decode()}?stream=true")
         whole.join()
     assert type_of(whole.frames[-2]) == "response.completed"
 
@@ -148,11 +148,11 @@ def test_s8_a_background_response_that_shows_nothing_at_the_cut_is_the_next_serv
             while not upstream.received:
                 time.sleep(0.02)
             process.send_signal(INT)
-            said = ended(process)
+            output = ended(process)
         if store == "memory://":
-            assert '"status":"failed","code":"service_unavailable"' in said
+            assert '"status":"failed","code":"service_unavailable"' in output
             return
-        assert '"event":"response"' not in said
+        assert '"event":"response"' not in output
         with started(*flags, folder=tmp_path) as process:
             whole = Reader(base_of(process), "GET", f"/v1/responses/{response_id}?stream=true")
             whole.join()

@@ -152,6 +152,6 @@ def test_s7_socket_that_is_passed_on_is_held_to_the_same_rules(
         if kind == socket.SOCK_STREAM:
             passed.listen()
         with socket_activated(passed, tmp_path) as process:
-            said = process.communicate()[1]
+            output = process.communicate()[1]
     assert process.returncode == 2
-    assert re.search(message, said)
+    assert re.search(message, output)

@@ -83,7 +83,7 @@ def test_serve_and_config_check_print_it_on_stderr(config: Path, monkeypatch: py
 
 def test_doctor_notes_it(config: Path) -> None:
     done = CliRunner().invoke(main, ["doctor", "--json", "--config", str(config)])
-    (found,) = [each for each in json.loads(done.stdout)["checks"] if each["check"] == "settings"]
+    (check,) = [each for each in json.loads(done.stdout)["checks"] if each["check"] == "settings"]
     assert done.exit_code == 0
-    assert found["state"] == "note"
-    assert found["message"].endswith("can be used; " + deprecated_settings(config)[0])
+    assert check["state"] == "note"
+    assert check["message"].endswith("can be used; " + deprecated_settings(config)[0])

@@ -64,9 +64,9 @@ def lines_named(text: str) -> list[int]:
 )
 def test_every_mistake_is_named_with_its_line(config: Path, command: str) -> None:
     done = CliRunner().invoke(main, command.split(), terminal_width=1000)
-    said = done.output.replace("Error: ", "").replace("MISSING  settings that can be used: ", "")
+    output = done.output.replace("Error: ", "").replace("MISSING  settings that can be used: ", "")
     assert done.exit_code in (1, 2)
-    assert lines_named(said) == LINES
+    assert lines_named(output) == LINES
 
 
 def test_flags_that_are_wrong_are_named_together(config: Path) -> None:

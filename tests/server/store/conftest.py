@@ -43,17 +43,17 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
 @pytest.fixture(params=["memory", "sqlite", "sqlite later", "postgres"])
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     """Each kind of store."""
-    found = make_place(request.param, request)
-    yield found
-    await found.close()
+    instance = make_place(request.param, request)
+    yield instance
+    await instance.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def shared_place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     """Each kind that outlives a process and that several may use."""
-    found = make_place(request.param, request)
-    yield found
-    await found.close()
+    instance = make_place(request.param, request)
+    yield instance
+    await instance.close()
 
 
 @pytest.fixture

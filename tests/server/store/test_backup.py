@@ -36,16 +36,16 @@ def keyed(store: str) -> Iterator[str]:
 
 def conversations(base: str) -> dict[str, list[str]]:
     """The ids of a chain of each key; the middle turn of the first one is deleted."""
-    made: dict[str, list[str]] = {}
+    chains: dict[str, list[str]] = {}
     for key, headers in KEYS.items():
-        made[key] = []
+        chains[key] = []
         for number, send in enumerate((respond, stream, respond)):
-            link = made[key][-1] if made[key] else None
-            asked = {"model": "demo-tools", "input": f"{key} {number}", "previous_response_id": link}
-            reply = send(base, headers, **asked)  # type: ignore[operator]
-            made[key].append((reply.final if number == 1 else reply.json)["id"])
-    assert call(base, "DELETE", f"/v1/responses/{made['a'][1]}", None, KEYS["a"]).status == 200
-    return made
+            link = chains[key][-1] if chains[key] else None
+            body = {"model": "demo-tools", "input": f"{key} {number}", "previous_response_id": link}
+            reply = send(base, headers, **body)  # type: ignore[operator]
+            chains[key].append((reply.final if number == 1 else reply.json)["id"])
+    assert call(base, "DELETE", f"/v1/responses/{chains['a'][1]}", None, KEYS["a"]).status == 200
+    return chains
 
 
 def shown(base: str, made: dict[str, list[str]]) -> list[Any]:
@@ -122,11 +122,11 @@ def test_restored_store_answers_as_before(
             for number, kind in enumerate(kinds)
         )
         with keyed(before) as base:
-            made = conversations(base)
-            expected = shown(base, made)
+            chains = conversations(base)
+            expected = shown(base, chains)
             move(before, after, tmp_path)  # while the server runs
-            sizes = continued(base, made)
+            sizes = continued(base, chains)
         assert [status for status, _ in expected].count(200) == 5 * 4
         with keyed(after) as base:
-            assert shown(base, made) == expected
-            assert continued(base, made) == sizes
+            assert shown(base, chains) == expected
+            assert continued(base, chains) == sizes

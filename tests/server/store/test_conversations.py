@@ -70,23 +70,23 @@ async def begin(store: ResponseStore, response_id: str, given: list[InputItem] |
 
 
 async def test_conversation_comes_back_and_is_changed_and_deleted(store: ResponseStore) -> None:
-    kept = store.conversations
-    await kept.create(conversation(), said("one", "two"))
-    assert await kept.get("conv_a", "k") == conversation()
-    assert await kept.size("conv_a", "k") == ConversationSize(
+    conversations = store.conversations
+    await conversations.create(conversation(), said("one", "two"))
+    assert await conversations.get("conv_a", "k") == conversation()
+    assert await conversations.size("conv_a", "k") == ConversationSize(
         2, 2 * len(b'{"type":"message","role":"user","content":"one"}')
     )
-    changed = await kept.update("conv_a", "k", b'{"\\u0000":"\xc3\xa9"}', FAR)
+    changed = await conversations.update("conv_a", "k", b'{"\\u0000":"\xc3\xa9"}', FAR)
     assert (
         changed
         == conversation(metadata=b'{"\\u0000":"\xc3\xa9"}', expires_at=FAR)
-        == await kept.get("conv_a", "k")
+        == await conversations.get("conv_a", "k")
     )
     assert await whole(store) == ["one", "two"]
-    assert await kept.delete("conv_a", "k")
-    assert not await kept.delete("conv_a", "k")
-    assert await kept.get("conv_a", "k") is await kept.items("conv_a", "k") is None
-    assert await kept.item("conv_a", "one", "k") is None
+    assert await conversations.delete("conv_a", "k")
+    assert not await conversations.delete("conv_a", "k")
+    assert await conversations.get("conv_a", "k") is await conversations.items("conv_a", "k") is None
+    assert await conversations.item("conv_a", "one", "k") is None
 
 
 async def test_an_id_is_given_once(store: ResponseStore) -> None:
@@ -97,16 +97,16 @@ async def test_an_id_is_given_once(store: ResponseStore) -> None:
 
 
 async def test_s7_of_another_owner_nothing_is_found_and_nothing_changed(store: ResponseStore) -> None:
-    kept = store.conversations
-    await kept.create(conversation(), said("one"))
-    assert await kept.get("conv_a", "l") is None
-    assert await kept.update("conv_a", "l", b"{}", None) is None
-    assert not await kept.add("conv_a", "l", said("two"), ROOM, None)
-    assert await kept.page("conv_a", "l") is None
-    assert await kept.items("conv_a", "l") is await kept.size("conv_a", "l") is None
-    assert await kept.item("conv_a", "one", "l") is None
-    assert await kept.remove("conv_a", "one", "l", None) is None
-    assert not await kept.delete("conv_a", "l")
+    conversations = store.conversations
+    await conversations.create(conversation(), said("one"))
+    assert await conversations.get("conv_a", "l") is None
+    assert await conversations.update("conv_a", "l", b"{}", None) is None
+    assert not await conversations.add("conv_a", "l", said("two"), ROOM, None)
+    assert await conversations.page("conv_a", "l") is None
+    assert await conversations.items("conv_a", "l") is await conversations.size("conv_a", "l") is None
+    assert await conversations.item("conv_a", "one", "l") is None
+    assert await conversations.remove("conv_a", "one", "l", None) is None
+    assert not await conversations.delete("conv_a", "l")
     stolen = replace(record("r", owner="l"), conversation="conv_a")
     await store.put(stolen)
     assert await whole(store) == ["one"]
@@ -114,31 +114,40 @@ async def test_s7_of_another_owner_nothing_is_found_and_nothing_changed(store: R
 
 @pytest.mark.parametrize("odd", ODD_IDS)
 async def test_odd_ids_find_nothing(store: ResponseStore, odd: str) -> None:
-    kept = store.conversations
-    await kept.create(conversation(), said("one"))
-    assert await kept.get(odd, "k") is await kept.items(odd, "k") is await kept.size(odd, "k") is None
-    assert await kept.page(odd, "k") is await kept.update(odd, "k", b"{}", None) is None
-    assert await kept.item(odd, "one", "k") is await kept.item("conv_a", odd, "k") is None
-    assert await kept.remove(odd, "one", "k", None) is await kept.remove("conv_a", odd, "k", None) is None
-    assert not await kept.delete(odd, "k")
-    assert not await kept.add(odd, "k", said("two"), ROOM, None)
+    conversations = store.conversations
+    await conversations.create(conversation(), said("one"))
+    assert (
+        await conversations.get(odd, "k")
+        is await conversations.items(odd, "k")
+        is await conversations.size(odd, "k")
+        is None
+    )
+    assert await conversations.page(odd, "k") is await conversations.update(odd, "k", b"{}", None) is None
+    assert await conversations.item(odd, "one", "k") is await conversations.item("conv_a", odd, "k") is None
+    assert (
+        await conversations.remove(odd, "one", "k", None)
+        is await conversations.remove("conv_a", odd, "k", None)
+        is None
+    )
+    assert not await conversations.delete(odd, "k")
+    assert not await conversations.add(odd, "k", said("two"), ROOM, None)
     with pytest.raises(CursorError):
-        await kept.page("conv_a", "k", after=odd)
+        await conversations.page("conv_a", "k", after=odd)
 
 
 async def test_expired_ones_are_not_found_and_swept(store: ResponseStore) -> None:
-    kept = store.conversations
+    conversations = store.conversations
     for number in range(12):
-        await kept.create(conversation(f"conv_{number}", expires_at=100.0), said("one"))
-    await kept.create(conversation(expires_at=FAR), [])
-    assert await kept.get("conv_1", "k") is None
-    assert not await kept.add("conv_1", "k", said("two"), ROOM, None)
-    assert await kept.count("k", 100) == 1
-    assert await kept.sweep(50.0) == 0
+        await conversations.create(conversation(f"conv_{number}", expires_at=100.0), said("one"))
+    await conversations.create(conversation(expires_at=FAR), [])
+    assert await conversations.get("conv_1", "k") is None
+    assert not await conversations.add("conv_1", "k", said("two"), ROOM, None)
+    assert await conversations.count("k", 100) == 1
+    assert await conversations.sweep(50.0) == 0
     await store.put(record("r", expires_at=100.0))
     assert await store.sweep(200.0) == 1
-    assert await kept.sweep(200.0) == 0
-    assert await kept.get("conv_a", "k") == conversation(expires_at=FAR)
+    assert await conversations.sweep(200.0) == 0
+    assert await conversations.get("conv_a", "k") == conversation(expires_at=FAR)
 
 
 async def test_count_and_stock_are_by_owner(store: ResponseStore) -> None:
@@ -146,8 +155,8 @@ async def test_count_and_stock_are_by_owner(store: ResponseStore) -> None:
         await store.conversations.create(conversation(f"conv_{number}", "kl"[number % 2]), said("x" * 100))
     assert [await store.conversations.count(owner, 10) for owner in "klm"] == [2, 2, 0]
     assert await store.conversations.count("k", 1) == 1
-    held = await store.stock()
-    assert 200 < held["k"] == held["l"] < 500
+    stock = await store.stock()
+    assert 200 < stock["k"] == stock["l"] < 500
 
 
 # --- items -----------------------------------------------------------------------------------------------
@@ -157,52 +166,56 @@ async def test_a_thousand_items_come_in_pages_of_both_orders(store: ResponseStor
     names = [f"msg_{number}" for number in range(1000)]
     await store.conversations.create(conversation(), said(*names[:400]))
     assert await store.conversations.add("conv_a", "k", said(*names[400:]), ROOM, None)
-    for order, wanted in (("asc", names), ("desc", names[::-1])):
-        found: list[str] = []
+    for order, expected in (("asc", names), ("desc", names[::-1])):
+        contents: list[str] = []
         while True:
             page = await store.conversations.page(
                 "conv_a",
                 "k",
-                after=found[-1] if found else None,
+                after=contents[-1] if contents else None,
                 limit=90,
                 order=order,  # type: ignore[arg-type]
             )
             assert page is not None
-            found += texts(page)
+            contents += texts(page)
             if not page.has_more:
                 break
-        assert found == wanted
+        assert contents == expected
     with pytest.raises(CursorError) as refused:
         await store.conversations.page("conv_a", "k", after="msg_1000")
     assert refused.value.param == "after"
 
 
 async def test_an_item_is_found_and_deleted_and_the_others_keep_their_order(store: ResponseStore) -> None:
-    kept = store.conversations
-    await kept.create(conversation(), said("one", "two", "three"))
-    assert await kept.item("conv_a", "two", "k") == said("two")[0]
-    assert await kept.remove("conv_a", "two", "k", FAR) == conversation(expires_at=FAR)
-    assert await kept.remove("conv_a", "two", "k", None) is await kept.item("conv_a", "two", "k") is None
-    assert await kept.add("conv_a", "k", said("four", "two"), ROOM, None)
+    conversations = store.conversations
+    await conversations.create(conversation(), said("one", "two", "three"))
+    assert await conversations.item("conv_a", "two", "k") == said("two")[0]
+    assert await conversations.remove("conv_a", "two", "k", FAR) == conversation(expires_at=FAR)
+    assert (
+        await conversations.remove("conv_a", "two", "k", None)
+        is await conversations.item("conv_a", "two", "k")
+        is None
+    )
+    assert await conversations.add("conv_a", "k", said("four", "two"), ROOM, None)
     assert await whole(store) == ["one", "three", "four", "two"]
-    size = await kept.size("conv_a", "k")
+    size = await conversations.size("conv_a", "k")
     assert size is not None
     assert size.items == 4
-    assert texts(await kept.page("conv_a", "k", after="three", order="asc")) == ["four", "two"]
+    assert texts(await conversations.page("conv_a", "k", after="three", order="asc")) == ["four", "two"]
 
 
 async def test_items_are_added_all_or_none(store: ResponseStore) -> None:
-    kept = store.conversations
-    await kept.create(conversation(), said("one", "two"))
+    conversations = store.conversations
+    await conversations.create(conversation(), said("one", "two"))
     with pytest.raises(HttpError) as refused:
-        await kept.add("conv_a", "k", said("three", "two"), ROOM, None)
+        await conversations.add("conv_a", "k", said("three", "two"), ROOM, None)
     assert (refused.value.code, refused.value.param) == ("item_exists", "items[1].id")
     for most in (ConversationSize(3, 10**9), ConversationSize(10, 150)):
         with pytest.raises(HttpError) as refused:
-            await kept.add("conv_a", "k", said("three", "four"), most, None)
+            await conversations.add("conv_a", "k", said("three", "four"), most, None)
         assert (refused.value.http_status, refused.value.code) == (400, "conversation_full")
     assert await whole(store) == ["one", "two"]
-    assert await kept.add("conv_a", "k", said("three"), ConversationSize(3, 10**9), None)
+    assert await conversations.add("conv_a", "k", said("three"), ConversationSize(3, 10**9), None)
 
 
 async def test_twenty_writers_at_once_come_one_after_the_other(place: Place) -> None:
@@ -218,9 +231,9 @@ async def test_twenty_writers_at_once_come_one_after_the_other(place: Place) -> 
         await stores[number % 2].finish(f"r{number}", "w", ended[number], conversation="conv_a")
 
     await asyncio.gather(*(work(number) for number in range(10) for work in (add, end)))
-    found = await whole(stores[1])
-    assert len(found) == 40
-    pairs = {(found[at], found[at + 1]) for at in range(0, 40, 2)}
+    contents = await whole(stores[1])
+    assert len(contents) == 40
+    pairs = {(contents[at], contents[at + 1]) for at in range(0, 40, 2)}
     assert pairs == {(f"a{n}", f"b{n}") for n in range(10)} | {(f"to r{n}", "Hello") for n in range(10)}
 
 
@@ -448,11 +461,11 @@ async def test_lines_of_conversations_that_are_wrong_are_named(shared_place: Pla
 
 
 async def test_memory_drops_the_conversations_that_were_changed_first() -> None:
-    kept = MemoryConversations(2, lambda: 0.0)
+    conversations = MemoryConversations(2, lambda: 0.0)
     for name in "abc":
-        await kept.create(conversation(name), said("x"))
-        assert await kept.add("a", "k", said(name), ROOM, None)
-    assert [await kept.get(name, "k") is not None for name in "abc"] == [True, False, True]
+        await conversations.create(conversation(name), said("x"))
+        assert await conversations.add("a", "k", said(name), ROOM, None)
+    assert [await conversations.get(name, "k") is not None for name in "abc"] == [True, False, True]
     small = MemoryConversations(100, lambda: 0.0, max_bytes=1000)
     for name in "abc":
         await small.create(conversation(name), said("x" * 500))

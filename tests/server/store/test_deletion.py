@@ -32,9 +32,9 @@ async def put_chain(store: ResponseStore, *names: str, **fields: Any) -> None:
 
 async def rows(store: ResponseStore) -> dict[str, bool]:
     """The ids of all that is kept, and whether it is hidden."""
-    found = [json.loads(line) async for line in store.export()]
-    assert {line["owner"] for line in found} <= {"k", "other"}
-    return {line["id"]: line["hidden"] for line in found}
+    lines = [json.loads(line) async for line in store.export()]
+    assert {line["owner"] for line in lines} <= {"k", "other"}
+    return {line["id"]: line["hidden"] for line in lines}
 
 
 async def chain(store: ResponseStore, response_id: str) -> list[str]:
@@ -219,8 +219,8 @@ async def test_workers_that_sweep_at_once_do_not_disturb_each_other(shared_place
     past = time.time() - 1
     for number in range(20):
         await put_chain(stores[0], *[f"{number}-{turn}" for turn in range(5)], input=[], expires_at=past)
-    found = await asyncio.gather(*(store.sweep(time.time()) for store in stores))
-    assert sum(found) >= 100
+    counts = await asyncio.gather(*(store.sweep(time.time()) for store in stores))
+    assert sum(counts) >= 100
     assert await rows(stores[0]) == {}
 
 
@@ -232,5 +232,5 @@ async def test_memory_that_is_full_keeps_no_context_that_nobody_needs() -> None:
         await store.put(record(name, owner="k"))
     assert await rows(store) == {"c": False, "d": False, "e": False}
     records: MemoryRecords = store._records
-    assert records._bytes == sum(kept.size for kept in records.all())
+    assert records._bytes == sum(entry.size for entry in records.all())
     assert records._later == {}

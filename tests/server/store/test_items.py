@@ -39,13 +39,13 @@ def output(response_id: str, *items: dict[str, Any]) -> Response:
 
 
 async def put(store: ResponseStore, response_id: str, *items: dict[str, Any], **fields: Any) -> None:
-    made = record(response_id, **fields)
-    await store.put(replace(made, response=output(response_id, *items)))
+    template = record(response_id, **fields)
+    await store.put(replace(template, response=output(response_id, *items)))
 
 
 async def texts(store: ResponseStore, *ids: str, owner: str = "") -> dict[str, str]:
-    found = await store.items(ids, owner)
-    return {item_id: text_of(item) for item_id, item in found.items()}
+    items = await store.items(ids, owner)
+    return {item_id: text_of(item) for item_id, item in items.items()}
 
 
 def text_of(item: InputItem) -> str:
@@ -65,12 +65,12 @@ async def test_output_items_are_found_as_input(store: ResponseStore) -> None:
     thought = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "sealed"}
     odd = {"type": "slug:odd", "id": "odd", "half": "\ud83c", "nul": "\0"}
     await put(store, "r", thought, call, said("msg", "\0 é 🎉"), odd)
-    found = await store.items(["fc", "rs", "msg", "odd", "nobody's"])
-    assert found.keys() == {"fc", "rs", "msg", "odd"}
-    assert found["fc"] == FunctionCallParam("c", "f", "{}", id="fc", status="completed")
-    assert found["rs"] == ReasoningParam([], id="rs", encrypted_content="sealed")
-    assert text_of(found["msg"]) == "\0 é 🎉"
-    assert found["odd"] == UnknownItem(odd)
+    items = await store.items(["fc", "rs", "msg", "odd", "nobody's"])
+    assert items.keys() == {"fc", "rs", "msg", "odd"}
+    assert items["fc"] == FunctionCallParam("c", "f", "{}", id="fc", status="completed")
+    assert items["rs"] == ReasoningParam([], id="rs", encrypted_content="sealed")
+    assert text_of(items["msg"]) == "\0 é 🎉"
+    assert items["odd"] == UnknownItem(odd)
 
 
 async def test_input_items_are_found_under_the_ids_they_are_listed_under(store: ResponseStore) -> None:
@@ -105,8 +105,8 @@ async def test_record_put_again_has_its_own_items_only(store: ResponseStore) -> 
     olds: list[InputItem] = [MessageParam("user", "a", id="old_in")]
     await put(store, "r", said("old"), said("both", "Replaced"), input=olds)
     await put(store, "r", said("new"), input=[MessageParam("user", "b", id="new_in")])
-    found = await texts(store, "old", "old_in", "new", "new_in", "both")
-    assert found == {"new": "Hello", "new_in": "b", "both": "Kept"}
+    contents = await texts(store, "old", "old_in", "new", "new_in", "both")
+    assert contents == {"new": "Hello", "new_in": "b", "both": "Kept"}
 
 
 async def test_output_goes_before_input_and_then_the_newest(store: ResponseStore) -> None:
@@ -139,8 +139,8 @@ async def test_what_is_swept_is_not_found(store: ResponseStore) -> None:
             input=[MessageParam("user", "a", id=f"{name}_in")],
         )
     assert await store.sweep(now + 75) == 1
-    found = await store.items(["old_out", "old_in", "new_out", "new_in"])
-    assert found.keys() == {"new_out", "new_in"}
+    items = await store.items(["old_out", "old_in", "new_out", "new_in"])
+    assert items.keys() == {"new_out", "new_in"}
 
 
 async def test_reference_that_was_stored_as_it_came_names_nothing(store: ResponseStore) -> None:

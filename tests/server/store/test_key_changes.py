@@ -51,16 +51,16 @@ class Process:
         self.store.all, self.store.changed = self._count_all, self._count_changed  # type: ignore[method-assign]
 
     async def _count_all(self) -> list[ManagedKey]:
-        found = await self._all()
+        keys = await self._all()
         self.wholes += 1
-        self.read += len(found)
-        return found
+        self.read += len(keys)
+        return keys
 
     async def _count_changed(self, *between: Any) -> dict[str, ManagedKey | None] | None:
-        found = await self._changed(*between)
-        self.parts += found is not None
-        self.read += len(found or ())
-        return found
+        changes = await self._changed(*between)
+        self.parts += changes is not None
+        self.read += len(changes or ())
+        return changes
 
     async def look(self) -> tuple[int, int]:
         """How many keys it reads, and how often all."""
@@ -73,8 +73,8 @@ class Process:
 
     def known(self, key_ids: list[str]) -> list[object]:
         """All that a request with one of these keys can meet."""
-        found = [self.book.access(secret_of(each)) for each in key_ids]
-        return [each and (each.owner, each.models) for each in found] + [
+        accesses = [self.book.access(secret_of(each)) for each in key_ids]
+        return [each and (each.owner, each.models) for each in accesses] + [
             self._limits.of(owner_of(each)) for each in OWNERS
         ]
 
@@ -191,9 +191,11 @@ async def test_the_database_reads_no_more_than_that(shared_place: Place) -> None
         connection.exec_driver_sql(f"PREPARE changed AS {statement}")
         for mode in ("force_generic_plan", "force_custom_plan"):
             connection.exec_driver_sql(f"SET plan_cache_mode = {mode}")
-            asked = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE changed({since.number}, {until.number})"
-            (found,) = connection.exec_driver_sql(asked).scalar_one()
-            assert keys_read(found["Plan"]) == 6, found  # that of the state which is known, and five
+            query = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE changed({since.number}, {until.number})"
+            (explanation,) = connection.exec_driver_sql(query).scalar_one()
+            assert keys_read(explanation["Plan"]) == 6, (
+                explanation
+            )  # that of the state which is known, and five
 
 
 def keys_read(plan: dict[str, Any]) -> int:

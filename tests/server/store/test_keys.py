@@ -53,8 +53,8 @@ async def test_what_was_added_is_there_and_every_change_counts(shared_place: Pla
     numbers = [version.number for version in versions]
     assert numbers == [*range(numbers[0], numbers[0] + 5)]
     assert len({version.tag for version in versions}) == 5
-    found = (await keys.all())[1]
-    assert (found.revoked_at, found.limits, found.models) == (300.0, KeyLimits(concurrent=1), ("a",))
+    key = (await keys.all())[1]
+    assert (key.revoked_at, key.limits, key.models) == (300.0, KeyLimits(concurrent=1), ("a",))
     assert await keys.change("key_2", KeyChange(models=None))
     assert (await keys.all())[1].models is None
     assert not await keys.change("key_3", KeyChange(revoked_at=300.0))
@@ -109,11 +109,11 @@ async def test_an_export_has_the_keys_and_an_import_never_revives_one(shared_pla
         await store.keys.add(key)
     lines = [line async for line in store.export()]
     await store.keys.change("key_2", KeyChange(revoked_at=300.0))
-    said: list[str] = []
+    reasons: list[str] = []
 
     def take(some: list[bytes]) -> Any:
         source = io.BytesIO(b"".join(some))
-        return import_lines(database_url(shared_place.url), source, lambda _number, why: said.append(why))
+        return import_lines(database_url(shared_place.url), source, lambda _number, why: reasons.append(why))
 
     done = await asyncio.to_thread(take, lines)
     assert (done.keys, done.present, done.refused) == (0, 2, 0)
@@ -136,7 +136,7 @@ async def test_an_export_has_the_keys_and_an_import_never_revives_one(shared_pla
     ]
     assert all(each != new for each in wrong)
     done = await asyncio.to_thread(take, [new, *wrong])
-    assert (done.keys, done.present, done.refused, len(said)) == (1, 0, 12, 12)
+    assert (done.keys, done.present, done.refused, len(reasons)) == (1, 0, 12, 12)
     assert (await store.keys.version()).number > before.number
     assert [key.id for key in await store.keys.all()] == ["key_1", "key_2", "key_3"]
 
@@ -154,21 +154,21 @@ async def test_a_process_has_the_keys_of_its_store_and_keeps_them_while_it_is_ou
     await keys.add(ManagedKey(key_id, hashed, secret[-4:], "n", "alice", time.time()))
     assert hashed == hash_of(secret)
     await keeper.look()
-    found = book.access(secret)
-    assert found is not None
-    assert found.owner == owner_of("alice")
-    asked = 0
+    access = book.access(secret)
+    assert access is not None
+    assert access.owner == owner_of("alice")
+    reads = 0
 
     async def counted(*_: object) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal reads
+        reads += 1
 
     for each in ("all", "changed"):
         monkeypatch.setattr(keys, each, counted)
     for guess in ("x", secret[:-1], secret + "x", hashed, "orb_" + "x" * 43):
         assert book.access(guess) is None
         await keeper.look()
-    assert asked == 0, "a look at keys that have not changed reads none"
+    assert reads == 0, "a look at keys that have not changed reads none"
     monkeypatch.undo()
 
     async def fails() -> KeyVersion:
@@ -182,7 +182,7 @@ async def test_a_process_has_the_keys_of_its_store_and_keeps_them_while_it_is_ou
     await keys.change(key_id, KeyChange(revoked_at=time.time()))
     await keeper.look()
     assert book.access(secret) is None
-    assert found.again() is None
+    assert access.again() is None
 
 
 def test_a_store_in_memory_has_none() -> None:

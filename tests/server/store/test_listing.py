@@ -22,9 +22,9 @@ async def test_the_newest_come_first_and_pages_follow_one_another(store: Respons
     seen: list[str] = []
     after: str | None = None
     while True:
-        found = await page(store, after, 3)
-        seen += ids(found)
-        after = found.next
+        batch = await page(store, after, 3)
+        seen += ids(batch)
+        after = batch.next
         if after is None:
             break
         await store.put(record(f"new{after}", owner="k", created_at=900.0))  # does not move what follows
@@ -45,10 +45,10 @@ async def test_only_the_owners_own_are_listed_and_what_is_there(store: ResponseS
 
 
 async def test_a_row_says_what_it_is(store: ResponseStore) -> None:
-    asked = messages("first", 'How are "you"?\n' + "é" * 600)
+    history = messages("first", 'How are "you"?\n' + "é" * 600)
     lease = Lease("w", 99.0)
     await store.put(
-        record("r", "before", owner="k", created_at=5.0, input=asked, status="queued", lease=lease)
+        record("r", "before", owner="k", created_at=5.0, input=history, status="queued", lease=lease)
     )
     (row,) = (await page(store)).rows
     assert (row.id, row.status, row.created_at, row.previous_response_id) == ("r", "queued", 5.0, "before")

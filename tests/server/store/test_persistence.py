@@ -128,7 +128,7 @@ async def test_s2_reader_of_a_queued_response_that_ends_at_once_does_not_wait(
     lease = Lease("another", queued.time() + 10.0)
     assert await queued.store.kept.acquire(queued.id, lease, queued.time()) is not None
     machine = queued.machine
-    made = ResponseSessionPersistenceTransformer(
+    transformer = ResponseSessionPersistenceTransformer(
         record,
         lambda: machine.snapshot,
         as_store(queued.store),
@@ -137,9 +137,9 @@ async def test_s2_reader_of_a_queued_response_that_ends_at_once_does_not_wait(
         StoringTimes(),
         RecordOptions(stored=True),
     )
-    await made.persist(machine.start() + machine.text("Hi") + machine.finish("stop"))
+    await transformer.persist(machine.start() + machine.text("Hi") + machine.finish("stop"))
     logged = [frames.last async for frames in bench.log.read(queued.id)]
-    assert logged == ([made.batch.last] if len(made.batch.data) <= largest else [])
+    assert logged == ([transformer.batch.last] if len(transformer.batch.data) <= largest else [])
 
 
 async def test_short_response_is_one_write(bench: Bench) -> None:
@@ -365,9 +365,9 @@ async def test_s1_lost_run_waits_for_the_one_who_settles_it(bench: Bench) -> Non
     bench.store.down = set()
     assert await stored_end(as_store(bench.store), bench.id, "", 1, lambda: 0.0) is None
     await bench.store.kept.finish(bench.id, "other", interrupted(record.response, whole=True))
-    found = await waiting
-    assert found is not None
-    assert [each.type for each in found.events] == ["response.failed"]
+    outcome = await waiting
+    assert outcome is not None
+    assert [each.type for each in outcome.events] == ["response.failed"]
     await bench.store.kept.delete(bench.id)
     assert await stored_end(as_store(bench.store), bench.id, "", 1, lambda: 5.0) is None
 
@@ -429,7 +429,7 @@ async def test_a_whole_stream_is_wrapped(bench: Bench) -> None:
             yield bench.machine.text(word)
         yield bench.machine.finish("stop")
 
-    sent = [event async for kept in bench.kept.transform(batches()) for event in kept]
+    sent = [event async for batch in bench.kept.transform(batches()) for event in batch]
     assert await bench.stored_bytes() == encode_sse(sent)
     assert bench.store.calls == ["put", "checkpoint", "checkpoint", "checkpoint", "finish"]
 

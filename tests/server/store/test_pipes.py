@@ -43,10 +43,10 @@ async def test_process_that_has_stopped_is_told_nothing_and_its_pipe_is_removed(
     assert one.send("two", "say", "x")
     assert two._file is not None
     path = tmp_path / "two.pipe"
-    kept = path.with_name("kept")
-    os.link(path, kept)
+    aside = path.with_name("kept")
+    os.link(path, aside)
     two.close()
-    kept.rename(path)  # as if it had been killed
+    aside.rename(path)  # as if it had been killed
     assert not one.send("two", "say", "x")
     one.send_all("say", "x")
     assert [each.name for each in tmp_path.iterdir()] == ["one.pipe"]

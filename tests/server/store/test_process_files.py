@@ -29,9 +29,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def appeared(folder: Path, process: str) -> ProcessFiles:
-    made = ProcessFiles(folder, process)
-    await made.appear()
-    return made
+    files = ProcessFiles(folder, process)
+    await files.appear()
+    return files
 
 
 def stop(files: ProcessFiles) -> None:

@@ -60,24 +60,26 @@ def first(bridged: str, upstream: ScriptedUpstream) -> dict[str, Any]:
 def test_reference_stands_for_the_item(
     bridged: str, upstream: ScriptedUpstream, first: dict[str, Any], kind: dict[str, Any]
 ) -> None:
-    given = [{**kind, "id": "in_one"}, {**kind, "id": first["output"][0]["id"]}, user("Two")]
-    assert stream(bridged, model="refers", input=given).final["status"] == "completed"
+    items = [{**kind, "id": "in_one"}, {**kind, "id": first["output"][0]["id"]}, user("Two")]
+    assert stream(bridged, model="refers", input=items).final["status"] == "completed"
     assert contents(upstream, "refers") == [("user", "One"), ("assistant", "Answer"), ("user", "Two")]
 
 
 def test_input_without_an_id_is_referred_to_as_it_is_listed(bridged: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["lists"] = Script(text("Answer"))
-    made = respond(bridged, model="lists", input="One").json["id"]
-    (listed,) = call(bridged, "GET", f"/v1/responses/{made}/input_items").json["data"]
+    response_id = respond(bridged, model="lists", input="One").json["id"]
+    (listed,) = call(bridged, "GET", f"/v1/responses/{response_id}/input_items").json["data"]
     respond(bridged, model="lists", input=[*to(listed["id"]), user("Two")])
     assert contents(upstream, "lists") == [("user", "One"), ("user", "Two")]
 
 
 def test_call_is_referred_to_and_its_output_given(bridged: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["calls"] = [calls(("c1", "get_time", {"zone": "UTC"})), said("Noon.")]
-    (made,) = respond(bridged, model="calls", tools=[TOOL]).json["output"]
+    (call_item,) = respond(bridged, model="calls", tools=[TOOL]).json["output"]
     answer = {"type": "function_call_output", "call_id": "c1", "output": "noon"}
-    second = respond(bridged, model="calls", input=[user("Hello"), *to(made["id"]), answer], tools=[TOOL])
+    second = respond(
+        bridged, model="calls", input=[user("Hello"), *to(call_item["id"]), answer], tools=[TOOL]
+    )
     assert second.status == 200
     _, called, shown = upstream.last("calls").body["messages"]
     assert [each["id"] for each in called["tool_calls"]] == ["c1"]
@@ -95,11 +97,11 @@ def test_case_30_signed_thinking_referred_to_comes_back_byte_exact(
         *messages.stop(),
     ]
     upstream.scripts["anthropic-refers"] = Script(scripts.named(*frames))
-    asked: Any = {"model": "anthropic-refers", "reasoning": {"effort": "low"}}
-    output = respond(many, **asked).json["output"]
+    options: Any = {"model": "anthropic-refers", "reasoning": {"effort": "low"}}
+    output = respond(many, **options).json["output"]
     assert [item["type"] for item in output] == ["reasoning", "message"]
     ids = [item["id"] for item in output]
-    assert respond(many, **asked, input=[user("Hello"), *to(*ids), user("Go on")]).status == 200
+    assert respond(many, **options, input=[user("Hello"), *to(*ids), user("Go on")]).status == 200
     _, assistant, _ = upstream.last("anthropic-refers").body["messages"]
     thought, shown = assistant["content"]
     assert (thought["thinking"], thought["signature"], shown["text"]) == ("Hmm", "c2lnbmVk", "Hi")
@@ -107,8 +109,8 @@ def test_case_30_signed_thinking_referred_to_comes_back_byte_exact(
 
 def test_upstream_that_speaks_responses_gets_the_item(many: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["responses-refers"] = Script(scripts.text("responses", "Answer"))
-    (made,) = respond(many, model="responses-refers").json["output"]
-    assert respond(many, model="responses-refers", input=[*to(made["id"]), user("Two")]).status == 200
+    (message,) = respond(many, model="responses-refers").json["output"]
+    assert respond(many, model="responses-refers", input=[*to(message["id"]), user("Two")]).status == 200
     sent = upstream.last("responses-refers").body["input"]
     assert [item["type"] for item in sent] == ["message", "message"]
     assert sent[0]["content"][0]["text"] == "Answer"
@@ -203,12 +205,12 @@ def keyed() -> Iterator[str]:
 
 
 def test_s7_another_key_s_item_is_not_found_in_the_same_way(keyed: str) -> None:
-    (made,) = respond(keyed, ALICE, model="demo").json["output"]
-    assert respond(keyed, ALICE, model="demo", input=to(made["id"])).status == 200
-    theirs = respond(keyed, BOB, model="demo", input=to(made["id"]))
+    (item,) = respond(keyed, ALICE, model="demo").json["output"]
+    assert respond(keyed, ALICE, model="demo", input=to(item["id"])).status == 200
+    theirs = respond(keyed, BOB, model="demo", input=to(item["id"]))
     nobodys = respond(keyed, BOB, model="demo", input=to("msg_nobodys"))
     assert refused(theirs) == refused(nobodys) == (400, "invalid_request_error", NOT_FOUND, "input[0].id")
-    assert theirs.error["message"].replace(made["id"], "msg_nobodys") == nobodys.error["message"]
+    assert theirs.error["message"].replace(item["id"], "msg_nobodys") == nobodys.error["message"]
 
 
 # ── what is in context already ─────────────────────────────────────────────────────────────────────────
@@ -227,14 +229,14 @@ def test_reference_to_what_the_chain_brings_in_is_left_out(bridged: str, upstrea
     upstream.scripts["chained"] = [calls(("c1", "get_time", {})), said("Noon."), said("Bye.")]
     one = respond(bridged, model="chained", input="One", tools=[TOOL]).json
     (listed,) = call(bridged, "GET", f"/v1/responses/{one['id']}/input_items").json["data"]
-    (made,) = one["output"]
+    (message,) = one["output"]
     answer = {"type": "function_call_output", "id": "fco_1", "call_id": "c1", "output": "noon"}
-    given = [*to(listed["id"], made["id"]), answer]
-    two = respond(bridged, model="chained", input=given, previous_response_id=one["id"], tools=[TOOL]).json
+    items = [*to(listed["id"], message["id"]), answer]
+    two = respond(bridged, model="chained", input=items, previous_response_id=one["id"], tools=[TOOL]).json
     page = call(bridged, "GET", f"/v1/responses/{two['id']}/input_items").json["data"]
     assert [item["id"] for item in page] == ["fco_1"]
-    given = [*to(listed["id"], made["id"], "fco_1", two["output"][0]["id"]), user("Two")]
-    assert respond(bridged, model="chained", input=given, previous_response_id=two["id"]).status == 200
+    items = [*to(listed["id"], message["id"], "fco_1", two["output"][0]["id"]), user("Two")]
+    assert respond(bridged, model="chained", input=items, previous_response_id=two["id"]).status == 200
     sent = upstream.last("chained").body["messages"]
     assert [each["role"] for each in sent] == ["user", "assistant", "tool", "assistant", "user"]
 
@@ -245,18 +247,18 @@ def test_turn_refers_to_stored_items_and_to_the_turn_before_it(
 ) -> None:
     def turn(*given: dict[str, Any], **fields: Any) -> str:
         shown = socket.turn(model="refers", input=list(given), store=False, **fields).final
-        asked.append([words for _, words in contents(upstream, "refers")])
+        turns.append([words for _, words in contents(upstream, "refers")])
         ids.append(shown["output"][0]["id"])
         response_id: str = shown["id"]
         return response_id
 
-    asked: list[list[str]] = []
+    turns: list[list[str]] = []
     ids: list[str] = []
     with opened_socket(bridged) as socket:
         turn(*to("in_one"), user("Two", id="in_two"))
         latest = turn(*to("in_one", "in_two", ids[0]), user("Three"))
         turn(*to("in_one", ids[0], ids[1]), user("Four"), previous_response_id=latest)
-    assert asked == [
+    assert turns == [
         ["One", "Two"],
         ["One", "Two", "Answer", "Three"],
         ["One", "Two", "Answer", "Three", "Answer", "Four"],
@@ -266,11 +268,11 @@ def test_turn_refers_to_stored_items_and_to_the_turn_before_it(
 async def test_s8_items_that_a_connection_remembers_may_be_as_large_as_is_allowed() -> None:
     item = MessageParam("user", "One", id="in_one")
     (read,) = decode_input([encode(item)])
-    asked = CreateResponse(model="m", input=[ItemReference("in_one")])
+    request = CreateResponse(model="m", input=[ItemReference("in_one")])
 
     async def found(room: int) -> CreateResponse:
         available = Available(1000, room, MemoryBudget(1000, 1000))
-        return await resolved(MemoryStore(), asked, "", Conversation(), available, {"in_one": item})
+        return await resolved(MemoryStore(), request, "", Conversation(), available, {"in_one": item})
 
     size = len(encode(read))
     assert (await found(size)).input == [read]

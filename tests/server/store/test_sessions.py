@@ -96,6 +96,6 @@ def test_deleted_in_the_middle_is_unseen_and_later_turns_go_on(
     assert call(bridged, "DELETE", f"/v1/responses/{first['id']}").status == 404
     third = respond(bridged, model="kept", input="Three", previous_response_id=second["id"])
     assert third.status == 200
-    assert [said for _, said in contents(upstream, "kept")] == ["One", "Answer", "Two", "Answer", "Three"]
+    assert [words for _, words in contents(upstream, "kept")] == ["One", "Answer", "Two", "Answer", "Three"]
     branch = respond(bridged, model="kept", input="Four", previous_response_id=first["id"])
     assert branch.error["code"] == "previous_response_not_found"

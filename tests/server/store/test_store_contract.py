@@ -53,13 +53,13 @@ async def test_bytes_of_each_owner_are_measured(store: ResponseStore) -> None:
     await store.put(record("a", owner="k", input=messages("x" * 1000)), frames(0, 4))
     await store.put(record("b", owner="k", request=b"r" * 3000))
     await store.put(record("c", "d", owner="l"))
-    held = await store.stock()
+    sizes = await store.stock()
     own = [len(encode(got.response)) for each in "ab" if (got := await store.get(each, "k"))]
     least = sum(own) + 1000 + len(frames(0, 4).data) + 3000
-    assert least < held["k"] < least + 200
-    assert 0 < held["l"] < 1000
+    assert least < sizes["k"] < least + 200
+    assert 0 < sizes["l"] < 1000
     assert await store.delete("b", "k")
-    assert (await store.stock())["k"] < held["k"] - 3000
+    assert (await store.stock())["k"] < sizes["k"] - 3000
     assert await store.delete("a", "k")
     assert set(await store.stock()) == {"l"}
 
@@ -89,13 +89,13 @@ async def test_a_name_is_used_once_whoever_tries(place: Place) -> None:
 async def test_names_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_MOST_USED", 3)
     now = 1.0
-    made = memory.MemoryStore(clock=lambda: now)
-    tries = [await made.use_once(each, 5.0) for each in ("a", "a", "b", "c", "d")]
+    memory_store = memory.MemoryStore(clock=lambda: now)
+    tries = [await memory_store.use_once(each, 5.0) for each in ("a", "a", "b", "c", "d")]
     assert tries == [True, False, True, True, True]
-    assert len(made._used) == 3
+    assert len(memory_store._used) == 3
     now = 5.0
-    assert await made.use_once("e", 9.0)
-    assert list(made._used) == ["e"]
+    assert await memory_store.use_once("e", 9.0)
+    assert list(memory_store._used) == ["e"]
 
 
 # --- put and get -----------------------------------------------------------------------------------------
@@ -449,13 +449,13 @@ async def test_a_run_is_acquired_once_more_by_its_worker(store: ResponseStore) -
 
 
 async def test_leases_of_many_runs_are_renewed_together(store: ResponseStore) -> None:
-    held = {f"r{number}": f"w{number}" for number in range(1100)}
+    workers = {f"r{number}": f"w{number}" for number in range(1100)}
     for response_id in ("r0", "r700", "r1099"):
-        await store.put(record(response_id, lease=Lease(held[response_id], 10.0)))
+        await store.put(record(response_id, lease=Lease(workers[response_id], 10.0)))
     await store.put(record("r1", lease=Lease("another", 10.0)))
     await store.put(record("r2", lease=Lease("w2", 10.0)))
     await store.finish("r2", "w2", record("r2").response)
-    assert await store.renew(held, 20.0) == held.keys() - {"r0", "r700", "r1099"}
+    assert await store.renew(workers, 20.0) == workers.keys() - {"r0", "r700", "r1099"}
     leases = {}
     for response_id in ("r0", "r1", "r2", "r700", "r1099"):
         got = await store.get(response_id)
@@ -474,18 +474,18 @@ async def test_leases_of_many_runs_are_renewed_together(store: ResponseStore) ->
 async def test_renewing_and_claiming_at_once_hands_each_run_to_one(place: Place) -> None:
     """A lease that is over may be renewed or claimed, not both; and nobody waits for another for ever."""
     stores = [place.open() for _ in range(3)]
-    held = {f"r{number}": f"w{number}" for number in range(40)}
-    for response_id, worker in held.items():
+    workers = {f"r{number}": f"w{number}" for number in range(40)}
+    for response_id, worker in workers.items():
         await stores[0].put(record(response_id, lease=Lease(worker, 10.0)))
-    names = list(held)
+    names = list(workers)
     works: list[Any] = []
     for number in range(8):
         order = names if number % 2 else names[::-1]
-        works.append(stores[number % 3].renew({each: held[each] for each in order}, 40.0))
+        works.append(stores[number % 3].renew({each: workers[each] for each in order}, 40.0))
         works.append(stores[number % 3].claim_orphans(Lease(f"v{number}", 40.0), 15.0, limit=7))
     await asyncio.gather(*works)
-    lost = await stores[1].renew(held, 50.0)
-    got = [await stores[0].get(each) for each in held]
+    lost = await stores[1].renew(workers, 50.0)
+    got = [await stores[0].get(each) for each in workers]
     assert {each.response.id for each in got if each and each.lease and each.lease.worker[0] == "v"} == lost
     assert await stores[2].claim_orphans(Lease("u", 60.0), 15.0) == []
 
@@ -622,8 +622,8 @@ async def test_s7_what_an_owner_has_not_is_missing(store: ResponseStore) -> None
     await store.put(record("theirs", owner="l"))
     await store.put(record("expired", owner="k", expires_at=time.time() - 1))
     await store.put(record("running", owner="k", lease=Lease("w", FAR)))
-    asked = {"mine", "theirs", "expired", "running", "nobody's", *ODD_IDS}
-    assert await store.missing(asked, "k") == asked - {"mine", "running"}
+    requested = {"mine", "theirs", "expired", "running", "nobody's", *ODD_IDS}
+    assert await store.missing(requested, "k") == requested - {"mine", "running"}
     assert await store.missing([], "k") == set()
     many = [f"r{number}" for number in range(1100)]
     assert await store.missing(["mine", *many], "k") == set(many)
@@ -651,8 +651,8 @@ async def test_retention_forgets_what_expired_and_ended(store: ResponseStore) ->
     await store.put(record("running", expires_at=now - 1, lease=Lease("w", FAR)))
     assert await store.sweep(now) == 2
     assert await store.sweep(now) == 0
-    kept = [name for name in ("past", "now", "later", "never", "running") if await store.get(name)]
-    assert kept == ["later", "never", "running"]
+    remaining = [name for name in ("past", "now", "later", "never", "running") if await store.get(name)]
+    assert remaining == ["later", "never", "running"]
     assert await stored_frames(store, "past") == b""
 
 
@@ -683,8 +683,8 @@ async def test_run_outlives_its_expiry_and_goes_with_its_end(store: ResponseStor
 
 
 async def test_item_is_found_where_it_has_not_expired(store: ResponseStore) -> None:
-    for name, said, expires_at in (("kept", "a", None), ("gone", "b", time.time() - 1)):
-        await store.put(record(name, input=[MessageParam("user", said, id="same")], expires_at=expires_at))
+    for name, text, expires_at in (("kept", "a", None), ("gone", "b", time.time() - 1)):
+        await store.put(record(name, input=[MessageParam("user", text, id="same")], expires_at=expires_at))
     assert await store.items(["same"]) == {"same": MessageParam("user", "a", id="same")}
 
 
@@ -870,9 +870,9 @@ async def test_of_many_requests_with_one_key_one_has_the_response(place: Place) 
             return taken.found.response_id
         return None
 
-    found = await asyncio.gather(*map(try_, range(12)))
-    (first,) = [f"r{number}" for number, taken in enumerate(found) if taken is None]
-    assert {each for each in found if each is not None} == {first}
+    results = await asyncio.gather(*map(try_, range(12)))
+    (first,) = [f"r{number}" for number, taken in enumerate(results) if taken is None]
+    assert {each for each in results if each is not None} == {first}
     there = [number for number in range(12) if await stores[0].get(f"r{number}", "k") is not None]
     assert there == [int(first[1:])]
 

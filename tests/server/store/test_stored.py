@@ -55,13 +55,13 @@ def test_input_items_are_paged_either_way(demo: str) -> None:
     ).json["id"]
 
     def walk(order: str) -> list[str]:
-        said: list[str] = []
+        texts: list[str] = []
         query = f"?limit=3&order={order}"
         while True:
             page = listed(demo, response_id, query).json
-            said += [item["content"][0]["text"] for item in page["data"]]
+            texts += [item["content"][0]["text"] for item in page["data"]]
             if not page["has_more"]:
-                return said
+                return texts
             query = f"?limit=3&order={order}&after={page['last_id']}"
 
     assert walk("asc") == list("0123456")

@@ -27,9 +27,9 @@ def overwrite(place: Place, table: str, column: str, response_id: str, data: byt
 def column_of(place: Place, column: str, response_id: str) -> Any:
     engine = create_engine(make_url(place.url))
     with engine.connect() as connection:
-        found = connection.scalar(text(f"SELECT {column} FROM responses WHERE id = :id"), {"id": response_id})
+        value = connection.scalar(text(f"SELECT {column} FROM responses WHERE id = :id"), {"id": response_id})
     engine.dispose()
-    return found
+    return value
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ async def test_input_that_is_unreadable_is_reported(
 
 
 async def test_item_of_an_unreadable_output_is_reported(store: ResponseStore, shared_place: Place) -> None:
-    kept = record("resp_bad")
-    await store.put(kept)
+    stored_response = record("resp_bad")
+    await store.put(stored_response)
     overwrite(shared_place, "responses", "response", "resp_bad", b'{"broken":')
-    await is_reported(store.items([kept.response.output[0].id]))
+    await is_reported(store.items([stored_response.response.output[0].id]))
 
 
 @pytest.mark.parametrize("data", BROKEN, ids=repr)

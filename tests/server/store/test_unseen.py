@@ -46,9 +46,9 @@ async def counted(machine: ResponseStreamStateMachine, events: list[Event], **mo
     record = StoredResponse(machine.snapshot, [], request=REQUEST, lease=Lease(WORKER, 1.0))
     frames = Frames(0, len(events) - 1, encode_sse(events)) if events else None
     await store.put(replace(record, **more), frames)
-    found = await store.get(machine.response_id)
-    assert found is not None
-    return await previous_attempts(store, found)
+    stored_response = await store.get(machine.response_id)
+    assert stored_response is not None
+    return await previous_attempts(store, stored_response)
 
 
 async def test_s1_each_making_that_showed_nothing_is_counted() -> None:

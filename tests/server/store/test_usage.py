@@ -62,17 +62,17 @@ def usage(base: str, headers: dict[str, str] = ALICE, query: str = "") -> dict[s
 def _counts(reply: Reply, path: str, streamed: bool) -> dict[str, Any]:
     """The usage at the end of an answer, in the words of its surface."""
     if path == "/v1/responses":
-        found: Any = (reply.final if streamed else reply.json)["usage"]
+        counts: Any = (reply.final if streamed else reply.json)["usage"]
     elif path == "/vscode/v1/chat":
         parts = [json.loads(line) for line in reply.body.splitlines() if line.strip()]
         (data,) = [part["data"] for part in parts if part.get("mimeType") == "usage"]
-        found = json.loads(base64.b64decode(data) if isinstance(data, str) else bytes(data))
+        counts = json.loads(base64.b64decode(data) if isinstance(data, str) else bytes(data))
     elif not streamed:
-        found = reply.json["usage"]
+        counts = reply.json["usage"]
     else:
         payloads = [frame.data for frame in reply.frames if frame.data.startswith(b"{")]
-        found = [json.loads(data)["usage"] for data in payloads if json.loads(data).get("usage")][-1]
-    return dict(found)
+        counts = [json.loads(data)["usage"] for data in payloads if json.loads(data).get("usage")][-1]
+    return dict(counts)
 
 
 _SURFACES = [
@@ -173,10 +173,10 @@ def test_a_response_whose_worker_stopped_has_an_estimate() -> None:
     machine = ResponseStreamStateMachine("m", decode_request(json.dumps({"instructions": "Be brief."})))
     machine.start()
     machine.text("some words " * 20)
-    given = decode_request(
+    request = decode_request(
         json.dumps({"input": [{"type": "message", "role": "user", "content": "Hello"}]})
     ).input
-    counts = interrupted(machine.snapshot, given, whole=True).usage  # type: ignore[arg-type]
+    counts = interrupted(machine.snapshot, request, whole=True).usage  # type: ignore[arg-type]
     assert counts is not None
     assert counts.estimated is True
     assert counts.input_tokens > 5
@@ -200,13 +200,13 @@ def test_choices_of_one_request_are_not_paid_for_twice(upstream: ScriptedUpstrea
     ends = [frame(choices=[{"index": n, "delta": {}, "finish_reason": "stop"}]) for n in (0, 1)]
     upstreams = [{"url": upstream.url, "options": {"takes_n": True}}]
     settings = load_settings(upstreams=upstreams, store="memory://")
-    asked = {"model": "m", "messages": HELLO, "n": 2}
+    body = {"model": "m", "messages": HELLO, "n": 2}
     with serving(settings) as base:
         upstream.scripts["m"] = Script([*both, *ends, frame(choices=[], usage=counts), DONE])
-        assert call(base, "POST", "/v1/chat/completions", asked).json["usage"]["total_tokens"] == 16
+        assert call(base, "POST", "/v1/chat/completions", body).json["usage"]["total_tokens"] == 16
         assert usage(base, {})["total_tokens"] == 16
         upstream.scripts["m"] = Script([*both, *ends, DONE])
-        estimated = call(base, "POST", "/v1/chat/completions", asked).json["usage"]
+        estimated = call(base, "POST", "/v1/chat/completions", body).json["usage"]
         assert estimated["estimated"] is True
         assert estimated["prompt_tokens"] < 15
 
@@ -257,26 +257,26 @@ def test_what_is_learned_from_reports_is_what_the_endpoints_count_with(
     counts = {"prompt_tokens": 1000, "completion_tokens": 1, "total_tokens": 1001}
     end = frame(choices=[], usage=counts)
     upstream.scripts["m"] = Script([chunk(content="a"), chunk("stop"), end, DONE])
-    said = "word " * 500
-    asked = {"model": "m", "messages": [{"role": "user", "content": said}]}
+    words = "word " * 500
+    body = {"model": "m", "messages": [{"role": "user", "content": words}]}
 
     def counted() -> tuple[int, int]:
-        whole = call(served, "POST", "/v1/responses/input_tokens", {"model": "m", "input": said}, ALICE)
+        whole = call(served, "POST", "/v1/responses/input_tokens", {"model": "m", "input": words}, ALICE)
         return (
             whole.json["input_tokens"],
-            call(served, "POST", "/v1/messages/count_tokens", asked, ALICE).json["input_tokens"],
+            call(served, "POST", "/v1/messages/count_tokens", body, ALICE).json["input_tokens"],
         )
 
     assert all(450 <= tokens <= 650 for tokens in counted())
     for _ in range(12):
-        respond(served, ALICE, model="m", input=said)
+        respond(served, ALICE, model="m", input=words)
     assert all(900 <= tokens <= 1050 for tokens in counted())
-    theirs = call(served, "POST", "/v1/responses/input_tokens", {"model": "m", "input": said}, BOB)
+    theirs = call(served, "POST", "/v1/responses/input_tokens", {"model": "m", "input": words}, BOB)
     assert 450 <= theirs.json["input_tokens"] <= 650  # another key's
 
 
 def test_the_demo_models_words_teach_nothing() -> None:
-    said = (Path(__file__).parents[3] / "bridge/openresponses_bridge/emitter/machine.py").read_text()[:1500]
+    source = (Path(__file__).parents[3] / "bridge/openresponses_bridge/emitter/machine.py").read_text()[:1500]
 
     def counted(text: str) -> int:
         body = {"model": "demo", "text": text}
@@ -284,37 +284,41 @@ def test_the_demo_models_words_teach_nothing() -> None:
         return tokens
 
     with serving(Settings()) as base:
-        before = [counted(text) for text in ("word", said)]
+        before = [counted(text) for text in ("word", source)]
         assert before[0] == 1
         for _ in range(3):
-            assert respond(base, model="demo", input=said).status == 200
-        assert [counted(text) for text in ("word", said)] == before
+            assert respond(base, model="demo", input=source).status == 200
+        assert [counted(text) for text in ("word", source)] == before
 
 
 def test_what_is_learned_is_bounded_in_keys_and_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metering, "MAX_KEYS", 3)
     meters = Meters(UsageBook())
-    given = MeasuredInput(decode_request(json.dumps({"input": "some words, " * 50})), [])
-    counts = Usage.of(round(given.measured.tokens() * 1.5), 1)
-    plain = meters.tokens(given.measured, "a", "nobody")
+    measured_input = MeasuredInput(decode_request(json.dumps({"input": "some words, " * 50})), [])
+    counts = Usage.of(round(measured_input.measured.tokens() * 1.5), 1)
+    plain = meters.tokens(measured_input.measured, "a", "nobody")
     for _ in range(9):
         for owner in ("first", "second", "third", "fourth"):
-            meters.learn(owner, "a", given, counts)
+            meters.learn(owner, "a", measured_input, counts)
     assert list(meters._keys) == ["second", "third", "fourth"]
-    assert meters.tokens(given.measured, "a", "first") == plain < meters.tokens(given.measured, "a", "second")
+    assert (
+        meters.tokens(measured_input.measured, "a", "first")
+        == plain
+        < meters.tokens(measured_input.measured, "a", "second")
+    )
     for number in range(500):  # names that one key makes up are in nobody else's way
-        meters.learn("second", f"{chr(97 + number % 26) * (1 + number // 26)}-model", given, counts)
+        meters.learn("second", f"{chr(97 + number % 26) * (1 + number // 26)}-model", measured_input, counts)
     assert len(meters._keys["second"].estimator._families) <= MAX_FAMILIES
-    assert meters.tokens(given.measured, "a", "third") > plain
+    assert meters.tokens(measured_input.measured, "a", "third") > plain
 
 
 def test_a_counter_of_a_key_counts_by_what_is_learned_later() -> None:
     meters = Meters(UsageBook())
     counter = meters.counter("me")
-    given = MeasuredInput(decode_request(json.dumps({"input": "some words, " * 50})), [])
+    measured_input = MeasuredInput(decode_request(json.dumps({"input": "some words, " * 50})), [])
     before = counter.text("some words, " * 50, "m")
     for _ in range(20):
-        meters.learn("me", "m", given, Usage.of(given.measured.tokens() * 2, 1))
+        meters.learn("me", "m", measured_input, Usage.of(measured_input.measured.tokens() * 2, 1))
     assert counter.text("some words, " * 50, "m") > 1.7 * before
 
 
@@ -344,9 +348,9 @@ def test_an_estimate_stands_only_where_nothing_was_counted(
     reported: Usage | None, output: list[Item], settled: Usage
 ) -> None:
     target = build_router(Settings(), Sealer()).resolve("demo")
-    given = MeasuredInput(decode_request(json.dumps({"input": "Hello, how are you?"})), [])
-    meter = Meter(Meters(UsageBook()), "", "demo", target, given)
-    assert given.measured.tokens() == 9
+    measured_input = MeasuredInput(decode_request(json.dumps({"input": "Hello, how are you?"})), [])
+    meter = Meter(Meters(UsageBook()), "", "demo", target, measured_input)
+    assert measured_input.measured.tokens() == 9
     assert meter.settle(reported, output) == settled
 
 
@@ -417,9 +421,9 @@ def test_counts_that_are_missing_are_estimated_and_no_others(
     frames = [frame(choices=[], usage=counts) for counts in reports]
     upstream.scripts["m"] = Script([*WORDS, chunk("stop"), *frames, DONE])
     counts = respond(served, ALICE, model="m", input="Hello").json["usage"]
-    found = (counts["input_tokens"], counts["output_tokens"], counts.get("estimated", False))
-    assert found == shown
-    assert counts["total_tokens"] == found[0] + found[1]
+    numbers = (counts["input_tokens"], counts["output_tokens"], counts.get("estimated", False))
+    assert numbers == shown
+    assert counts["total_tokens"] == numbers[0] + numbers[1]
 
 
 def test_counting_takes_no_limit_and_refuses_in_its_own_shape(served: str) -> None:
@@ -459,9 +463,9 @@ def test_s10_keys_that_anybody_makes_up_are_not_stored() -> None:
 def test_s10_names_that_no_database_takes_are_made_ones_that_each_does() -> None:
     book = UsageBook()
     book.add("me", "a\0" * 300, "m\0\ud800", Usage.of(1, 1), failed=False)
-    found = book.drain()
-    assert found.days[0].model == "m\ufffd?"
-    assert found.agents[0].agent == "a\ufffd" * 100
+    batch = book.drain()
+    assert batch.days[0].model == "m\ufffd?"
+    assert batch.agents[0].agent == "a\ufffd" * 100
 
 
 # ── what is stored ─────────────────────────────────────────────────────────────────────────────────────────

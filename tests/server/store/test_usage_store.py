@@ -48,9 +48,9 @@ async def test_sums_of_all_writers_are_added_up_by_day_and_model(store: Response
     await store.usage.add_usage("one", 1, UsageRows([DayUsage("k", DAY, "m", every)]))
     await store.usage.add_usage("two", 1, spent("k", DAY, "m", "n", requests=4, tokens=7))
     await store.usage.add_usage("one", 2, spent("k", NEXT, "m"))
-    found = await store.usage.usage_of("k")
-    assert requests(found) == {(DAY, "m"): 5, (DAY, "n"): 4, (NEXT, "m"): 1}
-    (row,) = [row for row in found.days if (row.day, row.model) == (DAY, "m")]
+    usage = await store.usage.usage_of("k")
+    assert requests(usage) == {(DAY, "m"): 5, (DAY, "n"): 4, (NEXT, "m"): 1}
+    (row,) = [row for row in usage.days if (row.day, row.model) == (DAY, "m")]
     added = counts(4, 7)
     assert asdict(row.counts) == {name: getattr(every, name) + getattr(added, name) for name in NAMES}
     assert requests(await store.usage.usage_of("k", NEXT)) == {(NEXT, "m"): 1}
@@ -67,9 +67,9 @@ async def test_s7_an_owner_has_its_own_and_nothing_else(store: ResponseStore) ->
     batch = UsageRows([*spent("k").days, *spent("l").days], used("a", 1.0, "l").agents)
     await store.usage.add_usage("one", 1, batch)
     for owner, agents in (("k", []), ("l", ["a"]), ("", []), ("%", [])):
-        found = await store.usage.usage_of(owner)
-        assert {row.owner for row in found.days} == ({owner} if owner in ("k", "l") else set())
-        assert [agent.agent for agent in found.agents] == agents
+        usage = await store.usage.usage_of(owner)
+        assert {row.owner for row in usage.days} == ({owner} if owner in ("k", "l") else set())
+        assert [agent.agent for agent in usage.agents] == agents
 
 
 async def test_the_latest_facts_of_an_agent_are_those_of_its_latest_request(store: ResponseStore) -> None:
@@ -87,9 +87,9 @@ async def test_usage_is_forgotten_by_day_and_agents_by_use(store: ResponseStore)
     await store.usage.add_usage("one", 1, batch)
     await store.usage.add_usage("two", 1, spent("l", DAY))
     await store.usage.remove_usage(ON_NEXT)
-    found = await store.usage.usage_of("k")
-    assert requests(found) == {(NEXT, "m"): 1}
-    assert [agent.agent for agent in found.agents] == ["there"]
+    usage = await store.usage.usage_of("k")
+    assert requests(usage) == {(NEXT, "m"): 1}
+    assert [agent.agent for agent in usage.agents] == ["there"]
     assert not await store.usage.usage_of("l")
 
 

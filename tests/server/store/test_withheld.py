@@ -29,10 +29,10 @@ def events_in(data: bytes) -> list[Event]:
 
 
 async def logged(bench: Bench) -> bytes:
-    found = b""
+    log = b""
     async for frames in bench.log.read(bench.id, -1, wait=False):
-        found += frames.data
-    return found
+        log += frames.data
+    return log
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -43,11 +43,11 @@ async def test_s2_nothing_of_the_output_is_stored_or_sent_before_its_end(at_once
     await bench.kept.begin()
     machine = bench.machine
     begun, first = machine.start(), machine.text("Half")
-    made = begun + first
-    for events in [made] if at_once else [begun, first]:
+    all_events = begun + first
+    for events in [all_events] if at_once else [begun, first]:
         await bench.take(events)
     for events in (machine.text(" and"), machine.tool_call(0, "c", "f", "{}"), machine.text("half")):
-        made += events
+        all_events += events
         await bench.take(events)
         bench.time.now += 60
         assert not bench.kept.due(bench.time.now)
@@ -64,7 +64,7 @@ async def test_s2_nothing_of_the_output_is_stored_or_sent_before_its_end(at_once
     record = await bench.record()
     assert record.response == machine.snapshot
     assert record.lease is None
-    assert await bench.stored_bytes() == encode_sse(made + last)
+    assert await bench.stored_bytes() == encode_sse(all_events + last)
     assert record.last_sequence == last[-1].sequence_number
 
 
@@ -110,24 +110,24 @@ async def test_s8_what_is_too_much_to_be_withheld_is_shown(monkeypatch: pytest.M
     monkeypatch.setattr(persistence, "_MOST", 2000)
     bench = bench_of()
     await bench.kept.queue()
-    made = bench.machine.start()
-    await bench.take(list(made))
+    all_events = bench.machine.start()
+    await bench.take(list(all_events))
     while not bench.kept.seen:
-        assert len(made) < 100
+        assert len(all_events) < 100
         events = bench.machine.text("x" * 100)
-        made += events
+        all_events += events
         await bench.take(events)
-    assert len(encode_sse(made)) > 2000
+    assert len(encode_sse(all_events)) > 2000
     record = await bench.record()
     assert record.response.output_text == bench.machine.snapshot.output_text
-    assert await bench.stored_bytes() == encode_sse(made) == await logged(bench)
+    assert await bench.stored_bytes() == encode_sse(all_events) == await logged(bench)
     assert await previous_attempts(bench.store.kept, record) is None
     more = bench.machine.text("y")
     await bench.take(more)
-    assert await logged(bench) == encode_sse(made + more)
+    assert await logged(bench) == encode_sse(all_events + more)
     last = bench.machine.finish("stop")
     await bench.take(last)
-    assert await bench.stored_bytes() == encode_sse(made + more + last)
+    assert await bench.stored_bytes() == encode_sse(all_events + more + last)
 
 
 async def test_response_that_is_not_in_the_background_withholds_nothing() -> None:
@@ -139,11 +139,11 @@ async def test_response_that_is_not_in_the_background_withholds_nothing() -> Non
 def check(events: list[Event], final: bytes) -> None:
     """A valid stream with this end, which its events amount to (law E1)."""
     validator, whole = StreamValidator(), ResponseAccumulator()
-    found = []
+    problems = []
     for event in events:
-        found += validator.feed(event)
+        problems += validator.feed(event)
         whole.feed(event)
-    assert found + validator.close() == []
+    assert problems + validator.close() == []
     assert whole.response is not None
     assert encode(whole.response) == final
 
@@ -175,18 +175,18 @@ async def _any_making(makings_before: int, steps: list[tuple[str, str]], cuts: l
     bench = bench_of()
     machine = bench.machine
     await bench.kept.queue()
-    made = machine.start()
+    all_events = machine.start()
     for attempt in range(2, makings_before + 2):
-        made += machine.extension_event(RESTARTED, {"attempt": attempt})
-    visible = len(made)
+        all_events += machine.extension_event(RESTARTED, {"attempt": attempt})
+    visible = len(all_events)
     for number, (kind, what) in enumerate(steps):
         if kind == "tool_call":
-            made += machine.tool_call(number, f"call_{number}", "f", what)
+            all_events += machine.tool_call(number, f"call_{number}", "f", what)
         else:
-            made += getattr(machine, kind)(what)
+            all_events += getattr(machine, kind)(what)
     at = 0
-    for size in [*cuts, len(made)]:
-        if batch := made[at : at + size]:
+    for size in [*cuts, len(all_events)]:
+        if batch := all_events[at : at + size]:
             await bench.take(batch)
             at += size
             record = await bench.record()
@@ -200,5 +200,5 @@ async def _any_making(makings_before: int, steps: list[tuple[str, str]], cuts: l
         lambda: machine.fail(lost()),
     ][end]()
     await bench.take(last)
-    assert await bench.stored_bytes() == encode_sse(made + last)
-    check(made + last, encode((await bench.record()).response))
+    assert await bench.stored_bytes() == encode_sse(all_events + last)
+    check(all_events + last, encode((await bench.record()).response))

@@ -44,12 +44,12 @@ async def test_what_signs_a_request_is_in_headers_of_its_own() -> None:
 
 @pytest.mark.anyio
 async def test_all_that_wait_get_what_is_found_once_and_off_the_loop() -> None:
-    found, threads, may_go_on = [OLD], [], threading.Event()
+    credentials, threads, may_go_on = [OLD], [], threading.Event()
 
     def find() -> Frozen:
         threads.append(threading.current_thread())
         assert may_go_on.wait(60)
-        return found[0]
+        return credentials[0]
 
     clock = Clock()
     signing = signer(find, clock)
@@ -61,7 +61,7 @@ async def test_all_that_wait_get_what_is_found_once_and_off_the_loop() -> None:
     assert await asyncio.gather(*waiting) == ["AKIAOLD"] * 4
     assert len(threads) == 1
     assert threads[0] is not threading.current_thread()
-    found[0] = NEW
+    credentials[0] = NEW
     assert await signing.try_with(key_of) == "AKIAOLD"
     clock.now += 61
     assert await signing.try_with(key_of) == "AKIANEW"
@@ -72,11 +72,11 @@ async def test_all_that_wait_get_what_is_found_once_and_off_the_loop() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("again", [True, False])
 async def test_refused_credentials_are_looked_for_once_more(again: bool) -> None:
-    found, asked = [OLD, NEW, NEW], []
-    signing = signer(lambda: found.pop(0), Clock())
+    credentials, keys = [OLD, NEW, NEW], []
+    signing = signer(lambda: credentials.pop(0), Clock())
 
     async def work(sign: Sign) -> str:
-        asked.append(key := await key_of(sign))
+        keys.append(key := await key_of(sign))
         if key == "AKIAOLD":
             raise UpstreamError(403, "expired", code=UpstreamError.AUTHENTICATION)
         return key
@@ -87,20 +87,20 @@ async def test_refused_credentials_are_looked_for_once_more(again: bool) -> None
         with pytest.raises(UpstreamError, match="expired"):
             await signing.try_with(work, again=False)
         assert await signing.try_with(work) == "AKIANEW"
-    assert asked == ["AKIAOLD", "AKIANEW"]
+    assert keys == ["AKIAOLD", "AKIANEW"]
 
 
 @pytest.mark.anyio
 async def test_the_same_credentials_are_refused_once() -> None:
-    asked: list[str] = []
+    keys: list[str] = []
 
     async def work(sign: Sign) -> str:
-        asked.append(await key_of(sign))
+        keys.append(await key_of(sign))
         raise UpstreamError(403, "no access", code=UpstreamError.AUTHENTICATION)
 
     with pytest.raises(UpstreamError, match="no access"):
         await signer(lambda: OLD, Clock()).try_with(work)
-    assert asked == ["AKIAOLD"]
+    assert keys == ["AKIAOLD"]
 
 
 @pytest.mark.anyio

@@ -89,9 +89,9 @@ def test_a_signature_is_of_what_is_sent(upstream: ScriptedUpstream, model: str) 
         reply = stream(base, model=model)
         assert (said_by(reply), violations(reply)) == ("Hello", [])
     assert (bedrock.refused, bedrock.models) == ([], [model])
-    (asked,) = upstream.received
-    assert asked.path.endswith("/converse-stream")
-    assert asked.headers["accept"] == "application/vnd.amazon.eventstream"
+    (request,) = upstream.received
+    assert request.path.endswith("/converse-stream")
+    assert request.headers["accept"] == "application/vnd.amazon.eventstream"
 
 
 def test_parameters_of_the_address_are_signed_too(upstream: ScriptedUpstream) -> None:
@@ -142,16 +142,16 @@ def test_ten_turns_with_tools_and_reasoning_are_never_refused(upstream: Scripted
     with serving(settings(signed(upstream))) as base:
         previous: str | None = None
         for turn in range(1, 11):
-            given: Any = prompt(turn)
+            items: Any = prompt(turn)
             while True:
-                asked = {"model": CLAUDE, "input": given, "tools": [LOOK], "reasoning": {"effort": "low"}}
+                asked = {"model": CLAUDE, "input": items, "tools": [LOOK], "reasoning": {"effort": "low"}}
                 reply = stream(base, **asked, **({"previous_response_id": previous} if previous else {}))
                 assert (reply.final["status"], violations(reply)) == ("completed", [])
                 previous = reply.final["id"]
                 calls = [item for item in reply.final["output"] if item["type"] == "function_call"]
                 if not calls:
                     break
-                given = [
+                items = [
                     {"type": "function_call_output", "call_id": call["call_id"], "output": f"seen {turn}"}
                     for call in calls
                 ]
@@ -188,14 +188,14 @@ def of_role(received: Received) -> Script:
     if received.path.startswith("/container"):
         body = {"AccessKeyId": KEY, "SecretAccessKey": SECRET, "Token": "of-it", "Expiration": until}
         return Script([json.dumps(body).encode()], headers=dict(JSON))
-    found = (
+    xml = (
         '<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
         "<AssumeRoleWithWebIdentityResult><Credentials>"
         f"<AccessKeyId>{KEY}</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>"
         f"<SessionToken>of-it</SessionToken><Expiration>{until}</Expiration>"
         "</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
     )
-    return Script([found.encode()], headers={"content-type": "text/xml"})
+    return Script([xml.encode()], headers={"content-type": "text/xml"})
 
 
 @pytest.mark.parametrize("source", ["profile", "web identity", "container", "environment with a token"])
@@ -274,10 +274,10 @@ def test_the_region_of_an_address_is_that_of_its_signature() -> None:
         "https://bedrock-runtime.cn-north-1.amazonaws.com.cn": "cn-north-1",
     }
     for url, region in regions.items():
-        given = UpstreamSettings(
+        options = UpstreamSettings(
             url=url, dialect="bedrock", aws=AwsSettings(region=None if region else "x-1")
         )
-        target = build_router(settings(given), Sealer()).resolve("m")
+        target = build_router(settings(options), Sealer()).resolve("m")
         assert target.upstream.inner.signer.region == (region or "x-1")  # type: ignore[attr-defined]
 
 

@@ -122,7 +122,7 @@ async def test_it_is_aborted_when_the_last_reader_leaves(pieces: list[Any]) -> N
 
 
 async def test_errors_are_everybody_s() -> None:
-    for pieces, wanted in (([CUT], 0), ([b"a", CUT], 1)):
+    for pieces, expected in (([CUT], 0), ([b"a", CUT], 1)):
         shared = SharedUpstream(Pieces(*pieces), 2)
 
         async def read(number: int, shared: SharedUpstream = shared) -> int:
@@ -136,7 +136,7 @@ async def test_errors_are_everybody_s() -> None:
                 return taken
             return -1  # it ended without its error
 
-        assert await asyncio.gather(read(0), read(1)) == [wanted, wanted]
+        assert await asyncio.gather(read(0), read(1)) == [expected, expected]
 
 
 async def test_asking_again_is_another_request_of_all() -> None:

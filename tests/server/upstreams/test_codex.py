@@ -18,8 +18,8 @@ from tests.support.codex_upstream import MODEL, Codex, codex, text_of
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Codex]:
-    with codex(tmp_path_factory.mktemp("codex")) as found:
-        yield found
+    with codex(tmp_path_factory.mktemp("codex")) as server:
+        yield server
 
 
 def started(codex: Codex) -> int:
@@ -242,11 +242,11 @@ def test_without_a_folder_each_key_has_one_of_its_own(tmp_path: Path) -> None:
 def test_folders_of_keys_without_threads_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     folders = Folders(None, 2)
-    made = {owner: folders.of(owner) for owner in "abcd"}
-    assert folders.of("b") == made["b"]
-    assert folders.surplus({"a"}) == [made["c"], made["d"]]
-    assert folders.of("a") == made["a"]
-    assert folders.of("c") != made["c"]
+    paths = {owner: folders.of(owner) for owner in "abcd"}
+    assert folders.of("b") == paths["b"]
+    assert folders.surplus({"a"}) == [paths["c"], paths["d"]]
+    assert folders.of("a") == paths["a"]
+    assert folders.of("c") != paths["c"]
     folders.close()
     assert list(data_folder().iterdir()) == []
 

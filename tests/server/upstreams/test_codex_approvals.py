@@ -13,8 +13,8 @@ from tests.support.documents import blocks_of
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Codex]:
-    with codex(tmp_path_factory.mktemp("codex"), approvals="ask") as found:
-        yield found
+    with codex(tmp_path_factory.mktemp("codex"), approvals="ask") as server:
+        yield server
 
 
 def questions(response: Any) -> list[dict[str, Any]]:

@@ -27,10 +27,10 @@ from tests.support.waiting import until
 
 
 def upstream_of(folder: Path, **more: Any) -> CodexUpstream:
-    (given,) = settings_of(folder, folder / "log.jsonl", **more).upstreams
-    assert isinstance(given.codex, CodexSettings)
-    assert given.timeouts is not None
-    return CodexUpstream("codex", given.codex, given.timeouts)
+    (settings,) = settings_of(folder, folder / "log.jsonl", **more).upstreams
+    assert isinstance(settings.codex, CodexSettings)
+    assert settings.timeouts is not None
+    return CodexUpstream("codex", settings.codex, settings.timeouts)
 
 
 def asking(words: str, owner: str = "") -> UpstreamRequest:
@@ -70,10 +70,10 @@ async def test_whoever_leaves_does_not_keep_others_processes_from_being_stopped(
     for each in ended:
         each.failure = UpstreamError(502, "it has ended")
     processes._running = [*ended, Stopping(may_stop)]
-    asked = asyncio.create_task(processes.least_busy())
+    task = asyncio.create_task(processes.least_busy())
     await until(lambda: ended[0].is_stopping)
-    asked.cancel()
-    await asyncio.wait((asked,))
+    task.cancel()
+    await asyncio.wait((task,))
     may_stop.set()
     await processes.close()
     assert all(each.is_stopped for each in ended)
@@ -177,12 +177,12 @@ def test_more_than_a_client_takes_is_not_kept(tmp_path: Path) -> None:
 # ── its end ────────────────────────────────────────────────────────────────────────────────────────
 def test_one_that_dies_in_a_turn_fails_the_turn_and_the_next_request_has_another(tmp_path: Path) -> None:
     with codex(tmp_path) as served:
-        kept = served.ask("say Before")
+        before = served.ask("say Before")
         failed = served.ask("die")
         assert (failed["status"], failed["error"]["code"]) == ("failed", "upstream_disconnected")
         assert text_of(failed) == "Wai", "with what had come"
         assert text_of(served.ask("say Hi")) == "Hi"
-        assert "Before" in text_of(served.ask("history", previous_response_id=kept["id"]))
+        assert "Before" in text_of(served.ask("history", previous_response_id=before["id"]))
         assert len(served.pids) == 2
 
 
@@ -341,15 +341,15 @@ def test_a_crowd_waits_in_a_bounded_queue(tmp_path: Path) -> None:
 
         try:
             assert await ask("say", "d") == "done"  # nothing waits for the process to start
-            asked = [("wait", "a"), ("say", "a"), ("say", "a"), ("say", "b"), ("say", "b"), ("say", "c")]
+            requests = [("wait", "a"), ("say", "a"), ("say", "a"), ("say", "b"), ("say", "b"), ("say", "c")]
             tasks = []
-            for words, owner in asked:
+            for words, owner in requests:
                 tasks.append(asyncio.create_task(ask(words, owner)))
                 await asyncio.sleep(0)
-            found = await asyncio.gather(*tasks[1:])
+            outcomes = await asyncio.gather(*tasks[1:])
             tasks[0].cancel()
             await asyncio.gather(tasks[0], return_exceptions=True)
-            return found
+            return outcomes
         finally:
             await upstream.close()
 

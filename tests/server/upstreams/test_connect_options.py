@@ -163,12 +163,12 @@ def test_an_upstream_is_reached_through_a_proxy_that_asks_who_we_are(
     proxy, model = ScriptedProxy(user=USER), Model()
 
     def over(port: int) -> Awaitable[Any]:
-        given = UpstreamSettings(
+        settings = UpstreamSettings(
             url=f"{scheme}://model.example:{port}/v1",
             proxy=f"http://{QUOTED}@127.0.0.1:{proxy.port}",
             ca_file=str(authority.file) if scheme == "https" else None,
         )
-        return ask(given, times=2)
+        return ask(settings, times=2)
 
     tls = server_tls(certificate) if scheme == "https" else None
     assert run(loop, over, tls, proxy, model) == [ANSWER] * 2
@@ -251,8 +251,8 @@ def test_a_proxy_that_asks_for_a_user_is_not_taken_for_an_upstream_that_does(loo
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_proxy_that_is_not_there_is_said_to_be_it(loop: str, scheme: str) -> None:
-    given = UpstreamSettings(url=f"{scheme}://model.example/v1", proxy="http://127.0.0.1:9")
-    error = failed(loop, lambda _: ask(given))
+    settings = UpstreamSettings(url=f"{scheme}://model.example/v1", proxy="http://127.0.0.1:9")
+    error = failed(loop, lambda _: ask(settings))
     assert error.message.endswith("the proxy can't be reached")
     assert error.cause == "the proxy http://127.0.0.1:9 can't be reached: Connection refused"
 
@@ -309,8 +309,8 @@ def test_the_environment_names_proxies_and_never_for_this_machine(
 ) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    found = {name: environment_proxy(request_target_of(url).origin) for name, url in ORIGINS.items()}
-    assert {name: proxy.address for name, proxy in found.items() if proxy} == {
+    proxies = {name: environment_proxy(request_target_of(url).origin) for name, url in ORIGINS.items()}
+    assert {name: proxy.address for name, proxy in proxies.items() if proxy} == {
         name: f"http://{at}" for name, at in through.items()
     }
     for url in ORIGINS.values():
@@ -431,10 +431,10 @@ def test_ssl_cert_file_is_named_where_it_does_not_help(
 @pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,), reason="other words")
 def test_the_system_s_own_store_is_asked_where_that_is_wanted(loop: str, certificate: Path) -> None:
     pytest.importorskip("truststore")
-    given: dict[str, Any] = {"verify": "system"}
+    options: dict[str, Any] = {"verify": "system"}
     error = failed(
         loop,
-        lambda port: ask(UpstreamSettings(url=f"https://localhost:{port}/v1", **given)),
+        lambda port: ask(UpstreamSettings(url=f"https://localhost:{port}/v1", **options)),
         server_tls(certificate),
     )
     assert "the trusted authorities are those of the system" in error.cause
@@ -544,7 +544,7 @@ def test_a_client_certificate_that_can_t_be_used_is_refused_at_the_start(
     locked = authority.certificate("locked", password="a password")
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing\n")
-    for given, at, words in (
+    for options, at, words in (
         ({"client_cert": str(tmp_path / "gone")}, ".client_cert", "No such file"),
         ({"client_cert": str(apart)}, ".client_cert", "does not contain the certificate and its key"),
         ({"client_cert": str(apart), "client_key": str(empty)}, ".client_key", "which belong together"),
@@ -556,7 +556,7 @@ def test_a_client_certificate_that_can_t_be_used_is_refused_at_the_start(
         ({"proxy": "http://p:1", "socket": "/s"}, ".proxy", "are mutually exclusive"),
     ):
         with pytest.raises(SettingsError, match=words) as refused:
-            configured(UpstreamSettings(url="https://m.example", **given), Settings(), Sealer(b"k" * 32))  # type: ignore[arg-type]
+            configured(UpstreamSettings(url="https://m.example", **options), Settings(), Sealer(b"k" * 32))  # type: ignore[arg-type]
         assert refused.value.at == at
     with pytest.raises(ConnectOptionsError, match="https://"):
         ConnectOptions(TlsOptions(client_cert=str(apart))).check(request_target_of("http://m.example").origin)
@@ -601,9 +601,9 @@ def test_an_upstream_may_be_behind_a_unix_socket(
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     path, model = tmp_path / "model.sock", Model()
-    given = UpstreamSettings(url=f"unix:{path}")
+    settings = UpstreamSettings(url=f"unix:{path}")
     if way == "field":
-        given = UpstreamSettings(url="http://model.example/api/v3", socket=str(path))
+        settings = UpstreamSettings(url="http://model.example/api/v3", socket=str(path))
 
     writers: list[asyncio.StreamWriter] = []
 
@@ -614,7 +614,7 @@ def test_an_upstream_may_be_behind_a_unix_socket(
     async def over(_: int) -> Any:
         server = await asyncio.start_unix_server(handle, path)
         try:
-            return await ask(given, times=2)
+            return await ask(settings, times=2)
         finally:
             server.close()
             for writer in writers:  # not every version of Python closes them
@@ -624,7 +624,7 @@ def test_an_upstream_may_be_behind_a_unix_socket(
     assert run(loop, over) == [ANSWER, ANSWER]
     line, host = ("/v1", "localhost") if way == "address" else ("/api/v3", "model.example")
     assert model.heads[0].startswith(f"POST {line}/chat/completions HTTP/1.1\r\nhost: {host}\r\n")
-    upstream = configured(given, Settings(), Sealer(b"k" * 32)).upstream
+    upstream = configured(settings, Settings(), Sealer(b"k" * 32)).upstream
     assert upstream.address == f"unix:{path}"
 
 
@@ -643,5 +643,5 @@ def test_a_socket_that_is_not_there_is_said_to_be_it(loop: str, tmp_path: Path) 
 def test_paths_of_a_file_are_those_beside_it(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
     config.write_text('[[upstreams]]\nurl = "unix:m.sock"\nca_file = "ca.pem"\n')
-    [found] = load_settings(config).upstreams
-    assert (found.url, found.ca_file) == (f"unix:{tmp_path}/m.sock", f"{tmp_path}/ca.pem")
+    [upstream] = load_settings(config).upstreams
+    assert (upstream.url, upstream.ca_file) == (f"unix:{tmp_path}/m.sock", f"{tmp_path}/ca.pem")

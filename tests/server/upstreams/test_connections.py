@@ -79,9 +79,9 @@ def bridged(upstream: Closing, first_byte: float = 60.0) -> Iterator[str]:
     thread.start()
     port = server.sockets[0].getsockname()[1]
     try:
-        given = UpstreamSettings(url=f"http://127.0.0.1:{port}", name="closing")
+        settings = UpstreamSettings(url=f"http://127.0.0.1:{port}", name="closing")
         timeouts = Timeouts(connect=60.0, first_byte=first_byte, idle=60.0, total=60.0)
-        with serving(Settings(upstreams=[given], timeouts=timeouts)) as base:
+        with serving(Settings(upstreams=[settings], timeouts=timeouts)) as base:
             yield base
     finally:
         loop.call_soon_threadsafe(loop.stop)
@@ -127,12 +127,12 @@ def test_a_request_that_its_server_had_for_long_is_not_sent_again(
     monkeypatch.setattr(STALE, -1.0)
     upstream = Closing(how)
     with bridged(upstream) as base:
-        asked = 1
+        expected = 1
         while (reply := answers(base, 1, words)[0]).status == 200:  # on a new connection
-            asked += 1
+            expected += 1
         assert (reply.status, reply.error["code"]) == (502, "upstream_unreachable")
         assert "seconds after the request, before its answer" in reply.error["message"]
-        assert len(upstream.requests) == asked
+        assert len(upstream.requests) == expected
         # a question that changes nothing is asked again
         assert respond(base, model="m", store=False).status == 200
         assert [each["id"] for each in call(base, "GET", "/v1/models").json["data"]] == ["m"]

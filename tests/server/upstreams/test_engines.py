@@ -78,8 +78,8 @@ def spoken(*pieces: str, **fields: Any) -> list[Step]:
 
 
 def called(id: str, name: str = "get_weather") -> Json:
-    made = {"type": "function_call", "id": f"fc_{id}", "call_id": f"call_{id}", "status": "completed"}
-    return {**made, "name": name, "arguments": "{}"}
+    item = {"type": "function_call", "id": f"fc_{id}", "call_id": f"call_{id}", "status": "completed"}
+    return {**item, "name": name, "arguments": "{}"}
 
 
 def messages(
@@ -124,9 +124,9 @@ class Quirk(Struct, frozen=True):
 def without_reasoning(changed: Json, losses: str) -> Quirk:
     """Reasoning between two messages that such an engine can't read, so that it is left out."""
     first, second = ({"role": "user", "content": text} for text in "ab")
-    asked = {"input": [first, THOUGHT | changed, second]}
+    request = {"input": [first, THOUGHT | changed, second]}
     sent = {"input.1.role": "user", "input.2": None}
-    return Quirk("vllm", "responses", [responses(said("Hi"))], asked, sent, losses=losses)
+    return Quirk("vllm", "responses", [responses(said("Hi"))], request, sent, losses=losses)
 
 
 LIMIT_OF_VLLM = "max_completion_tokens=8192 cannot be greater than max_model_len=4096. Please request fewer."
@@ -445,7 +445,7 @@ def engine() -> Iterator[ScriptedUpstream]:
 def bridged(engine: ScriptedUpstream) -> Iterator[str]:
     """A server over each engine in each dialect of its profile."""
     spoken_by = sorted({(each.engine, each.dialect) for each in QUIRKS.values()})
-    given = [
+    upstreams = [
         UpstreamSettings(
             name=f"{name}-{dialect}",
             profile=name,
@@ -458,7 +458,7 @@ def bridged(engine: ScriptedUpstream) -> Iterator[str]:
     ]
     listed = [(name, stream, quirk.listed) for name, quirk in QUIRKS.items() for stream in (True, False)]
     engine.models = [{"id": model_of(name, stream), **facts} for name, stream, facts in listed if facts]
-    with serving(Settings(upstreams=given)) as base:
+    with serving(Settings(upstreams=upstreams)) as base:
         assert call(base, "GET", "/v1/models").status == 200
         yield base
 
@@ -494,9 +494,9 @@ def test_a_client_of_an_engine_gets_what_it_should(
     assert reply.status == 200, reply.body
     assert not streamed or violations(reply) == []
     response = reply.final if streamed else reply.json
-    asked = engine.received[before:]
-    assert len(asked) == len(quirk.answers)
-    body = asked[-1].body
+    requests = engine.received[before:]
+    assert len(requests) == len(quirk.answers)
+    body = requests[-1].body
     assert {path: at(body, path) for path in quirk.sent} == quirk.sent
     assert {path: at(response, path) for path in quirk.got} == quirk.got
     assert quirk.losses in reply.headers.get("openresponses-losses", "")

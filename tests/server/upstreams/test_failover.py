@@ -84,10 +84,10 @@ STAYS = {
 
 
 def settings(upstream: ScriptedUpstream, first: dict[str, Any] | None = None, **more: Any) -> Settings:
-    given = {"failover": ["second/good"], "timeouts": PATIENT, **(first or {})}
+    options = {"failover": ["second/good"], "timeouts": PATIENT, **(first or {})}
     return Settings(
         upstreams=[
-            UpstreamSettings(name="first", url=upstream.url, models=["m"], **given),
+            UpstreamSettings(name="first", url=upstream.url, models=["m"], **options),
             UpstreamSettings(name="second", url=upstream.url, models=["good"]),
         ],
         **{"timeouts": PATIENT, **more},
@@ -101,7 +101,7 @@ def asked(upstream: ScriptedUpstream, model: str) -> int:
 @pytest.fixture(scope="module")
 def many(upstream: ScriptedUpstream) -> Iterator[str]:
     """A server with two upstreams for each case, so that no case has anything to do with another."""
-    made = []
+    upstreams = []
     for number in range(2 * (len(REFUSALS) + len(IN_BAND))):
         timeouts = HASTY if [*REFUSALS, *IN_BAND][number // 2] == "silence" else PATIENT
         failover = [f"s{number}/good-{number}"]
@@ -112,8 +112,8 @@ def many(upstream: ScriptedUpstream) -> Iterator[str]:
             failover=failover,
             timeouts=timeouts,
         )
-        made += [first, UpstreamSettings(name=f"s{number}", url=upstream.url, models=[f"good-{number}"])]
-    with serving(Settings(upstreams=made, timeouts=PATIENT)) as base:
+        upstreams += [first, UpstreamSettings(name=f"s{number}", url=upstream.url, models=[f"good-{number}"])]
+    with serving(Settings(upstreams=upstreams, timeouts=PATIENT)) as base:
         yield base
 
 
@@ -203,11 +203,11 @@ def test_what_was_tried_is_in_the_log_the_metrics_and_the_trace(
     try:
         with serving(settings(upstream, trace=Tracing(folder=str(tmp_path)))) as base:
             reply = respond(base, model="m")
-            found = call(base, "GET", "/metrics").body.decode()
+            metrics = call(base, "GET", "/metrics").body.decode()
             trace = call(base, "GET", f"/v1/responses/{reply.json['id']}/trace").body.decode()
     finally:
         log_as_in_production()
-    assert 'openresponses_bridge_failovers_total{cause="402",upstream="first"} 1.0' in found
+    assert 'openresponses_bridge_failovers_total{cause="402",upstream="first"} 1.0' in metrics
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     (ended,) = [line for line in lines if line["event"] == "response"]
     assert (ended["upstream"], ended["tried"]) == ("second", ["first 402"])
@@ -223,8 +223,8 @@ def keyed(upstream: ScriptedUpstream, patch: pytest.MonkeyPatch, **more: Any) ->
     patch.setenv("FIRST", FIRST_KEY)
     patch.setenv("SECOND", SECOND_KEY)
     keys: list[str | list[str]] = ["${FIRST}", ["printf", SECOND_KEY]]
-    given = UpstreamSettings(name="one", url=upstream.url, api_keys=keys, **more)
-    return Settings(upstreams=[given])
+    options = UpstreamSettings(name="one", url=upstream.url, api_keys=keys, **more)
+    return Settings(upstreams=[options])
 
 
 def keys_of(upstream: ScriptedUpstream) -> list[str]:
@@ -352,8 +352,8 @@ def test_a_failing_upstream_is_left_out_and_probed(upstream: ScriptedUpstream) -
     upstream.scripts["m"] = [refusal(500, message="x"), refusal(500, message="x"), Script(text("back"))]
     upstream.scripts["good"] = Script(text("Hello"))
     circuit = {"circuit": {"failures": 2, "seconds": 0.3}}
-    given = msgspec.convert({"name": "first", **circuit}, UpstreamSettings)
-    with serving(settings(upstream, {"circuit": given.circuit})) as base:
+    upstream_settings = msgspec.convert({"name": "first", **circuit}, UpstreamSettings)
+    with serving(settings(upstream, {"circuit": upstream_settings.circuit})) as base:
         assert [respond(base, model="m").headers.get("openresponses-tried") for _ in range(3)] == [
             "first 5xx",
             "first 5xx",
@@ -370,13 +370,13 @@ def test_a_failing_upstream_is_left_out_and_probed(upstream: ScriptedUpstream) -
 def test_an_answer_that_is_cut_counts_though_nothing_failed_before(upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script([chunk(content="Hel"), CUT])
     upstream.scripts["good"] = Script(text("Hello"))
-    given = msgspec.convert({"circuit": {"failures": 2, "seconds": 600}}, UpstreamSettings)
-    with serving(settings(upstream, {"circuit": given.circuit})) as base:
-        found = [respond(base, model="m").json["status"] for _ in range(3)]
-        assert found == ["failed", "failed", "completed"]
+    upstream_settings = msgspec.convert({"circuit": {"failures": 2, "seconds": 600}}, UpstreamSettings)
+    with serving(settings(upstream, {"circuit": upstream_settings.circuit})) as base:
+        statuses = [respond(base, model="m").json["status"] for _ in range(3)]
+        assert statuses == ["failed", "failed", "completed"]
         assert states(base) == [("first", 1, "open")]
         assert asked(upstream, "m") == 2
-    alone = UpstreamSettings(name="first", url=upstream.url, models=["m"], circuit=given.circuit)
+    alone = UpstreamSettings(name="first", url=upstream.url, models=["m"], circuit=upstream_settings.circuit)
     with serving(Settings(upstreams=[alone])) as base:
         for _ in range(3):  # an upstream that is alone is asked all the same
             assert respond(base, model="m").json["status"] == "failed"
@@ -416,14 +416,14 @@ def test_a_limit_that_is_soon_over_does_not_end_a_turn_of_codex(
 
 def test_only_operators_read_the_routes(upstream: ScriptedUpstream) -> None:
     hashes = {name: [hashed(name)] for name in ("client", "operator")}
-    given = settings(upstream, api_keys=hashes["client"], operator_keys=hashes["operator"])
-    with serving(given) as base:
-        found = {
+    config = settings(upstream, api_keys=hashes["client"], operator_keys=hashes["operator"])
+    with serving(config) as base:
+        statuses = {
             name: call(base, "GET", "/v1/routes", headers={"authorization": f"Bearer {name}"}).status
             for name in ("client", "operator", "other")
         }
         assert call(base, "GET", "/v1/routes").status == 401
-    assert found == {"client": 401, "operator": 200, "other": 401}
+    assert statuses == {"client": 401, "operator": 200, "other": 401}
 
 
 @pytest.mark.parametrize("refuses", [True, False])
@@ -492,6 +492,6 @@ def test_how_long_a_limit_lasts(
 
 def test_google_s_delay_is_the_client_s_retry_after() -> None:
     error = {"code": 429, "message": "x", "status": "RESOURCE_EXHAUSTED", **RETRY_INFO}
-    found = refused(429, {}, json.dumps([{"error": error}]).encode())
-    assert (found.headers["retry-after"], found.failover, found.counts) == ("35", "429", True)
-    assert isinstance(found, UpstreamError)
+    failure = refused(429, {}, json.dumps([{"error": error}]).encode())
+    assert (failure.headers["retry-after"], failure.failover, failure.counts) == ("35", "429", True)
+    assert isinstance(failure, UpstreamError)

@@ -25,8 +25,8 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 @pytest.fixture
 def base(upstream: ScriptedUpstream) -> Iterator[str]:
-    given = UpstreamSettings(profile="gemini", url=upstream.url.removesuffix("/v1"), api_key="secret")
-    with serving(Settings(upstreams=[given], store="memory://")) as address:
+    settings = UpstreamSettings(profile="gemini", url=upstream.url.removesuffix("/v1"), api_key="secret")
+    with serving(Settings(upstreams=[settings], store="memory://")) as address:
         yield address
 
 
@@ -40,11 +40,11 @@ def test_the_path_says_the_model_and_that_the_answer_is_streamed(
     upstream.scripts["gemini-3-flash"] = Script(framed(HI, END))
     final = stream(base, model="gemini-3-flash").final
     assert final["output"][0]["content"][0]["text"] == "Hello"
-    asked = upstream.last("gemini-3-flash")
-    assert asked.path == "/v1beta/models/gemini-3-flash:streamGenerateContent?alt=sse"
-    assert asked.headers["x-goog-api-key"] == "secret"
-    assert "authorization" not in asked.headers
-    assert asked.body == {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}
+    request = upstream.last("gemini-3-flash")
+    assert request.path == "/v1beta/models/gemini-3-flash:streamGenerateContent?alt=sse"
+    assert request.headers["x-goog-api-key"] == "secret"
+    assert "authorization" not in request.headers
+    assert request.body == {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_a_name_is_one_segment_of_the_path(
     upstream: ScriptedUpstream, base: str, model: str, path: str
 ) -> None:
     respond(base, model=model)
-    (asked,) = upstream.received
-    assert asked.path.startswith(f"/v1beta{path}")
+    (request,) = upstream.received
+    assert request.path.startswith(f"/v1beta{path}")
 
 
 def test_parameters_of_each_request_follow_those_of_the_path(upstream: ScriptedUpstream) -> None:
-    given = UpstreamSettings(profile="gemini", url=upstream.url, api_key="none", query={"a": "b c"})
-    with serving(Settings(upstreams=[given])) as base:
+    settings = UpstreamSettings(profile="gemini", url=upstream.url, api_key="none", query={"a": "b c"})
+    with serving(Settings(upstreams=[settings])) as base:
         stream(base, model="m")
     assert upstream.last("m").path == "/v1/models/m:streamGenerateContent?alt=sse&a=b+c"
 

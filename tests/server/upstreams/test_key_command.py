@@ -108,8 +108,8 @@ async def _same(key: str) -> str:
 
 async def test_requests_at_once_share_one_run(program: Program) -> None:
     command = KeyCommand("u", program.argv("time.sleep(0.2); print(f'k{n}')"), 300)
-    found = await asyncio.gather(*(command.try_with(_same) for _ in range(20)))
-    assert (set(found), program.runs) == ({"k1"}, 1)
+    keys = await asyncio.gather(*(command.try_with(_same) for _ in range(20)))
+    assert (set(keys), program.runs) == ({"k1"}, 1)
 
 
 async def test_one_that_leaves_takes_the_key_from_nobody(program: Program) -> None:
@@ -242,8 +242,8 @@ async def test_a_key_is_in_no_log(program: Program) -> None:
 
 @pytest.fixture
 def upstream() -> Iterator[ScriptedUpstream]:
-    with ScriptedUpstream() as found:
-        yield found
+    with ScriptedUpstream() as scripted:
+        yield scripted
 
 
 def test_a_refused_key_is_asked_for_once_more(upstream: ScriptedUpstream, program: Program) -> None:
@@ -252,16 +252,16 @@ def test_a_refused_key_is_asked_for_once_more(upstream: ScriptedUpstream, progra
         return Script(scripts.text("chat", "ok")) if fine else refusal(401, message="expired k1", code="x")
 
     upstream.answer = answer
-    given = UpstreamSettings(url=upstream.url, api_key_command=program.argv("print(f'k{n}')"))
-    with serving(Settings(upstreams=[given])) as base:
+    settings = UpstreamSettings(url=upstream.url, api_key_command=program.argv("print(f'k{n}')"))
+    with serving(Settings(upstreams=[settings])) as base:
         answers = [respond(base, model="m").json["status"] for _ in range(3)]
     assert (answers, program.runs) == (["completed"] * 3, 2)
 
 
 def test_a_key_that_stays_refused_costs_one_run_more(upstream: ScriptedUpstream, program: Program) -> None:
     upstream.answer = lambda received: refusal(401, message="no", code="x")
-    given = UpstreamSettings(url=upstream.url, api_key_command=program.argv("print('same')"))
-    with serving(Settings(upstreams=[given])) as base:
+    settings = UpstreamSettings(url=upstream.url, api_key_command=program.argv("print('same')"))
+    with serving(Settings(upstreams=[settings])) as base:
         answers = [respond(base, model="m") for _ in range(4)]
     assert {each.status for each in answers} == {400}
     assert program.runs == 2
@@ -270,21 +270,21 @@ def test_a_key_that_stays_refused_costs_one_run_more(upstream: ScriptedUpstream,
 
 def test_another_error_asks_for_no_key(upstream: ScriptedUpstream, program: Program) -> None:
     upstream.answer = lambda received: refusal(429, message="slow down", code="x")
-    given = UpstreamSettings(url=upstream.url, api_key_command=program.argv("print(f'k{n}')"))
-    with serving(Settings(upstreams=[given])) as base:
+    settings = UpstreamSettings(url=upstream.url, api_key_command=program.argv("print(f'k{n}')"))
+    with serving(Settings(upstreams=[settings])) as base:
         assert respond(base, model="m").status == 429
     assert program.runs == 1
 
 
 def test_headers_and_parameters_of_the_address(upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script(scripts.text("chat", "ok"))
-    given = UpstreamSettings(
+    settings = UpstreamSettings(
         url=f"{upstream.url}/openai/deployments/d",
         api_key="${HOME}",
         api_key_header="API-Key",
         query={"api-version": "2024-10-21", "x": "a b&c"},
     )
-    with serving(Settings(upstreams=[given])) as base:
+    with serving(Settings(upstreams=[settings])) as base:
         assert respond(base, model="m").json["status"] == "completed"
     received = upstream.last("m")
     assert received.path.endswith("/openai/deployments/d/chat/completions?api-version=2024-10-21&x=a+b%26c")
@@ -320,16 +320,16 @@ def test_several_keys_are_instead_of_another(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("keys", [["${NOT_SET_ANYWHERE}"], [[]], [["true", "${NOT_SET_ANYWHERE}"]], [""]])
 def test_a_wrong_key_of_several_is_named(keys: list[Any]) -> None:
-    given = {"url": "http://127.0.0.1:1", "api_keys": ["one", *keys]}
+    options = {"url": "http://127.0.0.1:1", "api_keys": ["one", *keys]}
     with pytest.raises(SettingsError) as raised:
-        build_router(load_settings(upstreams=[given]), Sealer())
+        build_router(load_settings(upstreams=[options]), Sealer())
     assert ".api_keys[1]" in raised.value.at
 
 
 def test_the_same_key_twice_is_one() -> None:
-    given = {"url": "http://127.0.0.1:1", "api_keys": ["one", "one", ["true"], ["true"]]}
-    (made,) = build_router(load_settings(upstreams=[given]), Sealer()).configured()
-    assert len(made.upstreams) == 2
+    options = {"url": "http://127.0.0.1:1", "api_keys": ["one", "one", ["true"], ["true"]]}
+    (target,) = build_router(load_settings(upstreams=[options]), Sealer()).configured()
+    assert len(target.upstreams) == 2
 
 
 GCLOUD = """#!/bin/sh

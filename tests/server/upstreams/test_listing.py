@@ -53,7 +53,7 @@ async def names(listing: Listing, *, refresh: bool = False) -> list[str]:
 
 def test_upstreams_are_asked_again_when_their_answers_are_old_or_somebody_wants_it(router: Router) -> None:
     async def main() -> None:
-        asked, clock = Asked(router, "a"), Clock(0.0)
+        source, clock = Asked(router, "a"), Clock(0.0)
         listing = Listing(router, 60.0, clock)
         for at, refresh, times in (
             (0, False, 1),
@@ -65,34 +65,34 @@ def test_upstreams_are_asked_again_when_their_answers_are_old_or_somebody_wants_
         ):
             clock.now = at
             assert await names(listing, refresh=refresh) == ["a"]
-            assert asked.times == times, at
+            assert source.times == times, at
 
     asyncio.run(main())
 
 
 def test_one_discovery_at_a_time_serves_all_who_wait(router: Router) -> None:
     async def main() -> None:
-        asked, clock = Asked(router, "a"), Clock(0.0)
+        source, clock = Asked(router, "a"), Clock(0.0)
         listing = Listing(router, 60.0, clock)
-        asked.hold.clear()
+        source.hold.clear()
         waiting = [asyncio.create_task(names(listing, refresh=True)) for _ in range(20)]
         await asyncio.sleep(0.01)
-        assert asked.times == 1
-        asked.hold.set()
+        assert source.times == 1
+        source.hold.set()
         assert await asyncio.gather(*waiting) == [["a"]] * 20
-        assert asked.times == 1
+        assert source.times == 1
 
     asyncio.run(main())
 
 
 def test_what_an_upstream_listed_stands_while_it_does_not_answer(router: Router) -> None:
     async def main() -> None:
-        asked, clock = Asked(router, "a"), Clock(0.0)
+        source, clock = Asked(router, "a"), Clock(0.0)
         listing = Listing(router, 60.0, clock)
         assert await names(listing) == ["a"]
-        asked.answer, clock.now = UpstreamError(502, "down"), 100.0
+        source.answer, clock.now = UpstreamError(502, "down"), 100.0
         assert await names(listing) == ["a"]
-        asked.answer, clock.now = [ReportedModel("b")], 200.0
+        source.answer, clock.now = [ReportedModel("b")], 200.0
         assert await names(listing) == ["b"]
 
     asyncio.run(main())
@@ -100,7 +100,7 @@ def test_what_an_upstream_listed_stands_while_it_does_not_answer(router: Router)
 
 def test_a_change_is_notified_once_and_has_a_version(router: Router) -> None:
     async def main() -> None:
-        asked, clock, heard = Asked(router, "a"), Clock(0.0), list[int]()
+        source, clock, heard = Asked(router, "a"), Clock(0.0), list[int]()
         listing = Listing(router, 60.0, clock)
         remove = listing.on_change(heard.append)
         listing.on_change(lambda version: 1 // 0)
@@ -110,12 +110,12 @@ def test_a_change_is_notified_once_and_has_a_version(router: Router) -> None:
             (100, [ReportedModel("a")]),
             (200, [ReportedModel("a", known=Capabilities(context_window=5))]),
         ):
-            clock.now, asked.answer = at, answer
+            clock.now, source.answer = at, answer
             await listing.enriched()
         assert heard == [1, 2]
         remove()
         remove()
-        clock.now, asked.answer = 300, []
+        clock.now, source.answer = 300, []
         assert await listing.enriched() == []
         assert (heard, listing.version) == ([1, 2], 3)
 
@@ -153,13 +153,17 @@ def test_s10_others_have_the_event_loop_while_many_models_are_described_and_that
 
 def test_the_configs_word_counts_before_the_upstreams_and_that_before_the_table(router: Router) -> None:
     async def main() -> None:
-        asked = Asked(router)
+        source = Asked(router)
         known = Capabilities(context_window=5, max_output_tokens=3, tools=False)
-        asked.answer = [ReportedModel(name, f"Title of {name}", known) for name in ("set", "gpt-4o", "new")]
-        found = {model.id: model for model in await Listing(router).enriched()}
-        assert (found["set"].max_input_tokens, found["set"].max_output_tokens) == (4, 3)
-        assert (found["gpt-4o"].max_input_tokens, found["gpt-4o"].images) == (2, True)
-        assert (found["new"].name, found["new"].tools, found["new"].images) == ("Title of new", False, False)
+        source.answer = [ReportedModel(name, f"Title of {name}", known) for name in ("set", "gpt-4o", "new")]
+        models = {model.id: model for model in await Listing(router).enriched()}
+        assert (models["set"].max_input_tokens, models["set"].max_output_tokens) == (4, 3)
+        assert (models["gpt-4o"].max_input_tokens, models["gpt-4o"].images) == (2, True)
+        assert (models["new"].name, models["new"].tools, models["new"].images) == (
+            "Title of new",
+            False,
+            False,
+        )
         assert router.resolve("gpt-4o").able.context_window == 5
         assert router.resolve("set").able.context_window == 7
         assert router.resolve("gpt-4o-2024-11-20").able.context_window == 128_000
@@ -184,11 +188,11 @@ def test_efforts_and_prices_are_those_of_the_settings() -> None:
     router = build_router(Settings(upstreams=upstreams, models=known), Sealer())
 
     async def main() -> None:
-        found = {model.id: model for model in await Listing(router, prices=prices).enriched()}
-        assert found["set"].efforts == ("low", "high")
-        assert found["set"].pricing == "$1 in, $2 out per 1M tokens"
-        assert found["likely"].efforts == ("low", "high", "max")
-        assert found["likely"].pricing == ""
+        models = {model.id: model for model in await Listing(router, prices=prices).enriched()}
+        assert models["set"].efforts == ("low", "high")
+        assert models["set"].pricing == "$1 in, $2 out per 1M tokens"
+        assert models["likely"].efforts == ("low", "high", "max")
+        assert models["likely"].pricing == ""
 
     asyncio.run(main())
 
@@ -221,16 +225,16 @@ def test_s10_who_wants_a_refresh_again_and_again_has_upstreams_asked_once_a_seco
 def test_what_an_upstream_reports_that_a_model_can_not_do_is_left_out_with_a_loss(
     listing: ScriptedUpstream,
 ) -> None:
-    asked: dict[str, Any] = {
+    body: dict[str, Any] = {
         "model": "blind",
         "tools": [TOOL],
         "input": [{"role": "user", "content": [{"type": "input_text", "text": "See"}, IMAGE]}],
     }
     with serving(load_settings(upstreams=[{"url": listing.url}])) as base:
-        assert "openresponses-losses" not in respond(base, **asked).headers  # nobody knows yet
+        assert "openresponses-losses" not in respond(base, **body).headers  # nobody knows yet
         assert "tools" in listing.last("blind").body
         call(base, "GET", "/v1/models")
-        reply = respond(base, **asked)
+        reply = respond(base, **body)
         assert "tools: the model does not have any" in reply.headers["openresponses-losses"]
         assert "input.content: images, which the model can't see" in reply.headers["openresponses-losses"]
         sent = listing.last("blind").body

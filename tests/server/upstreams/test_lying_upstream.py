@@ -111,8 +111,8 @@ def test_a_lie_in_a_number_loses_no_answer(
 
 
 def lie_in_a_number(lying: str, upstream: ScriptedUpstream, dialect: str, sent: str, lie: str) -> None:
-    said = sent.replace("LIE", LIES[lie]).encode()
-    upstream.scripts[f"{dialect}-m"] = Script(sent_by(dialect, said))
+    payload = sent.replace("LIE", LIES[lie]).encode()
+    upstream.scripts[f"{dialect}-m"] = Script(sent_by(dialect, payload))
     whole = respond(lying, model=f"{dialect}-m")
     assert whole.status == 200, whole.body
     answer = whole.json
@@ -120,10 +120,10 @@ def lie_in_a_number(lying: str, upstream: ScriptedUpstream, dialect: str, sent: 
     said_by = [item for item in answer["output"] if item["type"] == "message"]
     assert "".join(part["text"] for item in said_by for part in item["content"]) == "Hello"
     if answer["usage"] is not None:
-        given, received, total, *details = counts = counts_of(answer["usage"])
+        input_tokens, received, total, *details = counts = counts_of(answer["usage"])
         assert all(type(each) is int and each >= 0 for each in counts)
-        assert all(each <= MOST_TOKENS for each in (given, received, *details))
-        assert total == given + received
+        assert all(each <= MOST_TOKENS for each in (input_tokens, received, *details))
+        assert total == input_tokens + received
     assert call(lying, "GET", f"/v1/responses/{answer['id']}").json["usage"] == answer["usage"]
     streamed = stream(lying, model=f"{dialect}-m").final
     assert (streamed["status"], streamed["usage"]) == ("completed", answer["usage"])
@@ -179,8 +179,8 @@ def test_s10_json_of_great_depth_or_many_values_is_the_upstream_s_failure(
     lying: str, upstream: ScriptedUpstream, dialect: str, value: str
 ) -> None:
     """What is decoded at one place may be too deep for another, where more functions have been called."""
-    said = WHOLE[dialect].replace(b"VALUE", TOO_MUCH[value])
-    upstream.scripts[f"{dialect}-deep"] = Script([b"data: " + said + b"\n\n"])
+    payload = WHOLE[dialect].replace(b"VALUE", TOO_MUCH[value])
+    upstream.scripts[f"{dialect}-deep"] = Script([b"data: " + payload + b"\n\n"])
     model = {"model": f"{dialect}-deep"}
     messages = {**model, "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
     for path in ("/v1/responses", "/v1/chat/completions", "/v1/messages"):
@@ -188,7 +188,7 @@ def test_s10_json_of_great_depth_or_many_values_is_the_upstream_s_failure(
         assert reply.status == 502
         assert reply.error["message"].startswith("the upstream sent an event that can't be read: The JSON ")
     begun = dialect_scripts.piece(dialect)
-    upstream.scripts[f"{dialect}-deep"] = Script([*begun, b"data: " + said + b"\n\n"])
+    upstream.scripts[f"{dialect}-deep"] = Script([*begun, b"data: " + payload + b"\n\n"])
     final = stream(lying, **model).final
     assert (final["status"], final["error"]["code"]) == ("failed", "upstream_invalid_response")
     assert call(lying, "GET", f"/v1/responses/{final['id']}").status == 200
@@ -241,8 +241,8 @@ def test_a_retry_after_that_is_none(
         [b'{"error": {"message": "later"}}'], 429, JSON | {"retry-after": header}
     )
     messages = [{"role": "user", "content": "x"}]
-    given = {"input": "x"} if path == "/v1/responses" else {"messages": messages, "max_tokens": 9}
-    reply = call(lying, "POST", path, {"model": "chat-busy", **given})
+    fields = {"input": "x"} if path == "/v1/responses" else {"messages": messages, "max_tokens": 9}
+    reply = call(lying, "POST", path, {"model": "chat-busy", **fields})
     assert reply.status == 429
     assert reply.headers.get("retry-after") == passed
 
@@ -286,8 +286,8 @@ def test_keys_are_in_no_error(lying: str, upstream: ScriptedUpstream, dialect: s
     with structlog.testing.capture_logs() as logs, opened_socket(lying) as socket:
         for script in scripts:
             upstream.scripts[model] = script
-            said = [respond(lying, model=model), respond(lying, model=model, stream=True)]
-            said += [
+            replies = [respond(lying, model=model), respond(lying, model=model, stream=True)]
+            replies += [
                 call(
                     lying,
                     "POST",
@@ -297,7 +297,7 @@ def test_keys_are_in_no_error(lying: str, upstream: ScriptedUpstream, dialect: s
                 for path in ("/v1/chat/completions", "/v1/messages")
                 for messages in [[{"role": "user", "content": "x"}]]
             ]
-            bodies = [json.dumps(reply.headers) + reply.body.decode() for reply in said]
+            bodies = [json.dumps(reply.headers) + reply.body.decode() for reply in replies]
             bodies.append(json.dumps(socket.turn(model=model, input="x").events))
             assert all(quoted not in each and quoted.lower() not in each for each in bodies), script
             assert "internal_error" not in "".join(bodies)

@@ -45,8 +45,8 @@ def options_of(model: str, **upstream: Any) -> ChatOptions:
     ],
 )
 def test_p6_how_thinking_is_turned_off(name: str, model: str, off: ThinkingFields | None) -> None:
-    found = options_of(model, profile=name, api_key="${HOME}", dialect="chat")
-    assert found.thinking_off == off
+    options = options_of(model, profile=name, api_key="${HOME}", dialect="chat")
+    assert options.thinking_off == off
 
 
 def test_p6_the_levels_that_a_server_takes() -> None:
@@ -65,9 +65,9 @@ def test_p6_the_levels_that_a_server_takes() -> None:
     ],
 )
 def test_p19_models_of_mistral_behind_another_server(model: str, behind_mistral: bool) -> None:
-    found = options_of(model, profile="openrouter", api_key="${HOME}")
-    assert (found.call_ids == "[a-zA-Z0-9]{9}") is behind_mistral
-    assert found.user_after_outputs is not behind_mistral
+    options = options_of(model, profile="openrouter", api_key="${HOME}")
+    assert (options.call_ids == "[a-zA-Z0-9]{9}") is behind_mistral
+    assert options.user_after_outputs is not behind_mistral
 
 
 ALWAYS = "'none' sent as 'low'"
@@ -243,8 +243,8 @@ def test_think_tags_that_can_not_be_any_are_found_at_once(dialect: str, tags: li
 @pytest.mark.parametrize("place", ["options", "model_options"])
 def test_a_field_that_the_bridge_makes_is_found_at_once(dialect: str, place: str) -> None:
     options = {"extra": {"stream": True}}
-    given = options if place == "options" else {"m*": options}
-    wrong = {"url": "http://127.0.0.1:1", "dialect": dialect, place: given}
+    value = options if place == "options" else {"m*": options}
+    wrong = {"url": "http://127.0.0.1:1", "dialect": dialect, place: value}
     with pytest.raises(SettingsError, match="extra: stream is made by the bridge itself"):
         build_router(load_settings(upstreams=[wrong]), Sealer())
 
@@ -260,8 +260,8 @@ def test_p5_templates_that_take_one_system_message() -> None:
     one = {
         name
         for name in names()
-        if "chat" in (found := profile(name).dialects)
-        and found["chat"].options.get("system_messages") == "one"
+        if "chat" in (dialects := profile(name).dialects)
+        and dialects["chat"].options.get("system_messages") == "one"
     }
     one_only = {"vllm", "sglang", "vertex", "llamacpp", "lmstudio", "ollama", "qwen", "minimax"}
     assert one == one_only | {"gemini-chat", "mistral", "transformers"}

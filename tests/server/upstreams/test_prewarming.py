@@ -109,12 +109,12 @@ def test_a_request_waits_for_the_one_that_is_being_opened(upstream: SocketUpstre
     async def use(ahead: Ahead) -> None:
         ahead.prewarm()
         await until(lambda: upstream.handshakes)
-        asked = asyncio.ensure_future(ahead.say("Hello"))
+        task = asyncio.ensure_future(ahead.say("Hello"))
         for _ in range(20):
             await asyncio.sleep(0)
         assert len(upstream.handshakes) == 1
         go.append(True)
-        assert await asked == "You say Hello."
+        assert await task == "You say Hello."
 
     ahead = run(upstream, use)
     assert len(upstream.handshakes) == 1
@@ -128,10 +128,10 @@ def test_two_requests_at_once_wait_for_one_connection_each(upstream: SocketUpstr
 
     async def use(ahead: Ahead) -> None:
         ahead.prewarm()
-        asked = [asyncio.ensure_future(ahead.say(text)) for text in ("one", "two")]
+        tasks = [asyncio.ensure_future(ahead.say(text)) for text in ("one", "two")]
         await until(lambda: len(upstream.handshakes) == 2)
         go.append(True)
-        assert await asyncio.gather(*asked) == ["You say one.", "You say two."]
+        assert await asyncio.gather(*tasks) == ["You say one.", "You say two."]
 
     ahead = run(upstream, use)
     assert (len(upstream.handshakes), sorted(connections(upstream))) == (2, [1, 2])
@@ -190,10 +190,10 @@ def test_no_other_key_ever_gets_it(upstream: SocketUpstream, session: str, heade
         upstream.admits = lambda: bool(go)
         ahead.prewarm("two", authorization="Bearer one")
         await until(lambda: len(upstream.handshakes) == 3)
-        asked = asyncio.ensure_future(ahead.say("Hi", session, **{"x-new": "1"}, **headers))
+        task = asyncio.ensure_future(ahead.say("Hi", session, **{"x-new": "1"}, **headers))
         await until(lambda: len(upstream.handshakes) == 4)
         go.append(True)
-        await asked
+        await task
 
     run(upstream, use)
     sent = [each.headers.get("authorization") for each in upstream.handshakes]
@@ -263,8 +263,8 @@ def test_a_request_that_waits_where_there_is_no_room_opens_its_own(upstream: Soc
     async def use(ahead: Ahead) -> None:
         await ahead.say("Hello", "one")
         ahead.prewarm("two")
-        asked = asyncio.ensure_future(ahead.say("Hi", "two"))
-        assert await asked == "You say Hi."
+        task = asyncio.ensure_future(ahead.say("Hi", "two"))
+        assert await task == "You say Hi."
 
     ahead = run(upstream, use, SocketSettings(connections=1))
     assert connections(upstream) == [1, 2]
@@ -300,9 +300,9 @@ def test_a_request_that_waits_for_a_refused_one_goes_over_http(upstream: SocketU
             await until(lambda: ahead.outcomes["refused"] == 2)
 
     ahead = run(upstream, use)
-    asked = 2 if status in (401, 503) else 1
-    assert (len(upstream.handshakes), len(upstream.received)) == (asked, 1)
-    assert ahead.outcomes == {"refused": asked}
+    attempts = 2 if status in (401, 503) else 1
+    assert (len(upstream.handshakes), len(upstream.received)) == (attempts, 1)
+    assert ahead.outcomes == {"refused": attempts}
     assert ahead.ways == {"http": 1}
 
 
@@ -396,12 +396,12 @@ def test_a_request_that_leaves_while_it_waits_leaves_it_to_the_next(upstream: So
         ahead.prewarm()
         await until(lambda: upstream.handshakes)
         for _ in range(2):  # the second may wait for it as well
-            asked = asyncio.ensure_future(ahead.say("never"))
+            task = asyncio.ensure_future(ahead.say("never"))
             for _ in range(20):
                 await asyncio.sleep(0)
-            asked.cancel()
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await asked
+                await task
         go.append(True)
         await until(lambda: ahead.counts.open == 1)
         assert await ahead.say("Hello") == "You say Hello."
@@ -418,15 +418,15 @@ def test_a_server_that_stops_opens_none(upstream: SocketUpstream) -> None:
     async def use(ahead: Ahead) -> None:
         ahead.prewarm()
         await until(lambda: upstream.handshakes)
-        asked = asyncio.ensure_future(ahead.say("Hello"))
+        task = asyncio.ensure_future(ahead.say("Hello"))
         for _ in range(20):
             await asyncio.sleep(0)
         ahead.prewarm("begun in the same moment")
         await ahead.requests.close()
         ahead.prewarm("other")
         with suppress(OSError):
-            await asked
-        assert asked.done()
+            await task
+        assert task.done()
         assert ahead.counts.open == 0
 
     run(upstream, use)
@@ -456,10 +456,10 @@ def test_a_thousand_that_come_and_leave_at_random(upstream: SocketUpstream) -> N
             await asyncio.gather(*(one(number) for number in range(start, start + 20)))
 
     ahead = run(upstream, use, SocketSettings(connections=12))
-    asked = [turn.body["input"][-1]["content"] for turn in upstream.turns]
-    assert len(asked) == len(set(asked))
+    texts = [turn.body["input"][-1]["content"] for turn in upstream.turns]
+    assert len(texts) == len(set(texts))
     # over HTTP, one may be sent again when its connection is closed as it is reused, as pool.py says
-    assert {each.body["input"][-1]["content"] for each in upstream.received}.isdisjoint(asked)
+    assert {each.body["input"][-1]["content"] for each in upstream.received}.isdisjoint(texts)
     assert ahead.outcomes["used"] > 0
 
 
@@ -536,10 +536,10 @@ def test_a_key_gets_no_connection_of_another(
     """Though the server has one key for both."""
     monkeypatch.setenv("UPKEY", "one-for-all")
     keys = ["first-key-of-clients", "second-key-of-clients"]
-    given = settings(upstream, {"api_key": "${UPKEY}"}, api_keys=[hashed(key) for key in keys])
+    config = settings(upstream, {"api_key": "${UPKEY}"}, api_keys=[hashed(key) for key in keys])
     first, second = ({"authorization": f"Bearer {key}"} for key in keys)
     fields = {"model": "m", "store": False, "prompt_cache_key": "the same"}
-    with serving(given) as base, opened_socket(base, first) as socket:
+    with serving(config) as base, opened_socket(base, first) as socket:
         socket.turn(input=[said("Hello")], generate=False, **fields)
         wait_until(lambda: upstream.open == 1)
         respond(base, second, stream=True, **fields | {"input": [said("Hello")]})
@@ -550,8 +550,8 @@ def test_a_key_gets_no_connection_of_another(
 def test_a_client_whose_key_passes_gets_its_own(upstream: SocketUpstream) -> None:
     fields = {"model": "m", "store": False}
     one, two = ({"authorization": f"Bearer {key}"} for key in ("one", "two"))
-    given = settings(upstream, {"pass_through": True})
-    with serving(given) as base, opened_socket(base, one) as socket:
+    config = settings(upstream, {"pass_through": True})
+    with serving(config) as base, opened_socket(base, one) as socket:
         socket.turn(input=[said("Hello")], generate=False, **fields)
         wait_until(lambda: upstream.open == 1)
         respond(base, two, stream=True, input=[said("Hello")], **fields)
@@ -563,10 +563,10 @@ def test_a_client_whose_key_passes_gets_its_own(upstream: SocketUpstream) -> Non
 
 def test_the_headers_of_a_session_are_those_of_its_first_turn(upstream: SocketUpstream) -> None:
     """Of one with a name, and of one that is named after the prewarm's response."""
-    given = {"session_headers": {"X-Session": "{session}"}}
+    options = {"session_headers": {"X-Session": "{session}"}}
     for named in ({"prompt_cache_key": "thread"}, {}):
         fields = {"model": "m", "store": False, **named}
-        with serving(settings(upstream, given)) as base, opened_socket(base) as socket:
+        with serving(settings(upstream, options)) as base, opened_socket(base) as socket:
             warm = socket.turn(input=[said("Be brief.")], generate=False, **fields)
             wait_until(lambda: upstream.open == 1)
             link = warm.final["id"]
@@ -578,8 +578,8 @@ def test_the_headers_of_a_session_are_those_of_its_first_turn(upstream: SocketUp
 
 def test_a_session_that_has_no_name_yet_has_no_connection(upstream: SocketUpstream) -> None:
     """Its headers are known with its response."""
-    given = {"session_headers": {"X-Session": "{session}"}}
-    with serving(settings(upstream, given)) as base:
+    options = {"session_headers": {"X-Session": "{session}"}}
+    with serving(settings(upstream, options)) as base:
         for _ in range(2):
             respond(base, model="m", input=[said("Hello")], stream=True, store=False)
         metrics = call(base, "GET", "/metrics").body.decode()
@@ -594,8 +594,8 @@ def test_no_program_is_run_for_a_connection_that_may_not_be_needed(
     fields = {"model": "m", "store": False}
     ran = tmp_path / "ran"
     program = f"open({str(ran)!r}, 'a').write('x'); print('printed')"
-    given = {"api_key_command": [sys.executable, "-I", "-S", "-c", program]}
-    with serving(settings(upstream, given)) as base, opened_socket(base) as socket:
+    options = {"api_key_command": [sys.executable, "-I", "-S", "-c", program]}
+    with serving(settings(upstream, options)) as base, opened_socket(base) as socket:
         socket.turn(input=[said("Hello")], generate=False, **fields)
         assert upstream.connections == []
         assert not ran.exists()

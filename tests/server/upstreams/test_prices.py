@@ -151,7 +151,7 @@ def test_what_is_not_counted_in_tokens_costs_by_its_number_and_request_or_is_not
     )
     names = ["image", "both", "fee", "tokens", "tokens and fee", "free", "unknown"]
     names += ["speech", "sound", "long sound", "sound and fee", "all"]
-    asked: list[tuple[Usage | None, Counted, int | Fraction | None]] = [
+    cases: list[tuple[Usage | None, Counted, int | Fraction | None]] = [
         (None, "requests", None),
         (None, "images", 3),
         (None, "characters", 4001),
@@ -159,7 +159,7 @@ def test_what_is_not_counted_in_tokens_costs_by_its_number_and_request_or_is_not
         (None, "seconds", None),
         (used(input=100, output=200), "seconds", 3),
     ]
-    assert {name: [dollars(prices.cost(name, "u", *each)) for each in asked] for name in names} == {
+    assert {name: [dollars(prices.cost(name, "u", *each)) for each in cases] for name in names} == {
         "image": [None, "0.12", None, None, None, None],
         "both": [None, "0.12", None, None, None, "0.0085"],
         "fee": ["0.001"] * 6,

@@ -67,7 +67,7 @@ def test_each_drives_an_upstream(upstream: ScriptedUpstream, name: str, dialect:
     model = f"{name}-{dialect}"
     upstream.scripts[model] = Script(scripts.text(dialect, "Hel", "lo"))
     own = {"api_key": "none", "api_key_header": "x-key"} if dialect == "bedrock" else {}  # else it is signed
-    given = UpstreamSettings(profile=name, dialect=dialect, url=upstream.url, **own)
+    settings = UpstreamSettings(profile=name, dialect=dialect, url=upstream.url, **own)
     wishes: dict[str, Any] = {
         "max_output_tokens": 50,
         "tool_choice": "auto",
@@ -75,7 +75,7 @@ def test_each_drives_an_upstream(upstream: ScriptedUpstream, name: str, dialect:
         "parallel_tool_calls": True,
         "user": "u",
     }
-    with serving(Settings(upstreams=[given])) as base:
+    with serving(Settings(upstreams=[settings])) as base:
         final = stream(base, model=model, **wishes).final
         assert final["output"][0]["content"][0]["text"] == "Hello"
         losses = respond(base, model=model, **wishes).headers.get("openresponses-losses", "")
@@ -91,10 +91,10 @@ def test_each_drives_an_upstream(upstream: ScriptedUpstream, name: str, dialect:
 
 
 def test_options_of_the_config_go_over_those_of_the_profile(upstream: ScriptedUpstream) -> None:
-    given = UpstreamSettings(
+    settings = UpstreamSettings(
         profile="mistral", url=upstream.url, options={"max_tokens_field": "max_completion_tokens", "omit": []}
     )
-    with serving(Settings(upstreams=[given])) as base:
+    with serving(Settings(upstreams=[settings])) as base:
         respond(base, model="over", max_output_tokens=20, user="u")
     body = upstream.last("over").body
     assert (body["max_completion_tokens"], body["user"]) == (20, "u")
@@ -129,12 +129,12 @@ REFUSED: dict[tuple[str, str, str], tuple[dict[str, Any], dict[str, Any], str]] 
 def test_what_a_provider_refuses_is_not_sent_there(
     upstream: ScriptedUpstream, name: str, dialect: str, model: str
 ) -> None:
-    given, sent, lost = REFUSED[name, dialect, model]
+    fields, sent, lost = REFUSED[name, dialect, model]
     upstream.scripts[model] = Script(scripts.text(dialect, "Hi"))
     with serving(
         Settings(upstreams=[UpstreamSettings(profile=name, dialect=dialect, url=upstream.url)])
     ) as base:
-        reply = respond(base, model=model, **given)
+        reply = respond(base, model=model, **fields)
     assert reply.status == 200
     assert lost in reply.headers["openresponses-losses"]
     body = upstream.last(model).body
@@ -239,10 +239,10 @@ def test_a_file_that_is_wrong_is_named_with_its_line(
 ) -> None:
     file = config.parent / "mine" / "house.toml"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
-    said = refusal(config)
+    output = refusal(config)
     where = f"{file}:{line}" if line and "(at" not in message else str(file)
-    assert said.startswith(f"{config}:4: upstreams[0].profile: 'house' can't be used: {where}: ")
-    assert message in said
+    assert output.startswith(f"{config}:4: upstreams[0].profile: 'house' can't be used: {where}: ")
+    assert message in output
 
 
 def test_a_name_leads_to_files_of_the_folder_only(config: Path) -> None:
@@ -284,9 +284,9 @@ def test_a_link_within_the_folder_counts(config: Path) -> None:
 
 def test_a_name_that_is_not_there_names_ones_own_too(config: Path) -> None:
     (config.parent / "mine" / "hause.toml").write_text(MINE)
-    said = refusal(config)
-    assert said.startswith(f"{config}:4: upstreams[0].profile: 'house' is not one of: ")
-    assert "(did you mean 'hause'?)" in said
+    message = refusal(config)
+    assert message.startswith(f"{config}:4: upstreams[0].profile: 'house' is not one of: ")
+    assert "(did you mean 'hause'?)" in message
 
 
 def test_a_folder_that_is_not_there_is_named_with_its_line(config: Path) -> None:

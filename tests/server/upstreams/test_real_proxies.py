@@ -71,10 +71,10 @@ def _listens(port: int) -> bool:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
-    if found is None:
+    path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if path is None:
         pytest.skip(f"{name} is not installed: apt-get install {name}")
-    return found
+    return path
 
 
 @contextmanager
@@ -97,19 +97,19 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[tuple[int, str]]:
     """Its port, and the password that it asks for as an address has it."""
     program, port = _program(request.param), _free_port()
     password, quoted = PASSWORDS[request.param]
-    with TemporaryDirectory() as made:
-        folder = Path(made)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
         folder.chmod(0o777)  # squid leaves root for a user of its own, who may not look into pytest's
-        given = {"port": port, "folder": folder, "user": USER, "password": password}
+        values = {"port": port, "folder": folder, "user": USER, "password": password}
         if request.param == "tinyproxy":
-            folder.joinpath("conf").write_text(TINYPROXY.format(**given))
+            folder.joinpath("conf").write_text(TINYPROXY.format(**values))
             command = [program, "-d", "-c", str(folder / "conf")]
         else:
             helper = next(iter(sorted(Path("/usr").glob("lib*/squid/basic_ncsa_auth"))), None)
             if helper is None:
                 pytest.skip("squid is installed without basic_ncsa_auth")
             folder.joinpath("users").write_text(f"{USER}:{_hashed(password)}\n")
-            folder.joinpath("conf").write_text(SQUID.format(helper=helper, **given))
+            folder.joinpath("conf").write_text(SQUID.format(helper=helper, **values))
             command = [program, "-N", "-f", str(folder / "conf")]
         with _running(command, port):
             yield port, quoted
@@ -117,10 +117,10 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[tuple[int, str]]:
 
 def _hashed(password: str) -> str:
     """As Apache's `htpasswd` writes it."""
-    said = subprocess.run(
+    result = subprocess.run(
         ["openssl", "passwd", "-apr1", password], check=True, capture_output=True, text=True
     )
-    return said.stdout.strip()
+    return result.stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -160,12 +160,12 @@ def _asked(scheme: str, user: str, proxy: int, authority: Authority) -> list[byt
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             tls.load_cert_chain(authority.certificate("server"))
         async with listening(_answer, tls) as port:
-            given = UpstreamSettings(
+            settings = UpstreamSettings(
                 url=f"{scheme}://127.0.0.1:{port}/v1",
                 proxy=f"http://{user}127.0.0.1:{proxy}",
                 ca_file=str(authority.file),
             )
-            return await _answers(given)
+            return await _answers(settings)
 
     return asyncio.run(over())
 
@@ -190,8 +190,8 @@ def test_a_real_proxy_that_refuses_is_named(
 ) -> None:
     with pytest.raises(UpstreamError) as refused:
         _asked(scheme, user, proxy[0], authority)
-    said = f"{refused.value.message} {refused.value.cause}"
-    assert "another-of-some-length" not in said
+    message = f"{refused.value.message} {refused.value.cause}"
+    assert "another-of-some-length" not in message
     if scheme == "http" and proxy[1] == PASSWORDS["tinyproxy"][1] and user:
         return  # it answers 401, as an upstream would, and may close before that is read
     assert refused.value.message.endswith(f"the proxy {words}")

@@ -63,8 +63,8 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def router(url: str, record: Path | None = None, timeouts: Timeouts = PATIENT, **more: Any) -> Router:
-    given = UpstreamSettings(url=url, timeouts=timeouts, **more)
-    return build_router(Settings(upstreams=[given], record=record and str(record)), Sealer(b"k" * 32))
+    settings = UpstreamSettings(url=url, timeouts=timeouts, **more)
+    return build_router(Settings(upstreams=[settings], record=record and str(record)), Sealer(b"k" * 32))
 
 
 def body(model: str, said: str = "Hi") -> bytes:
@@ -73,19 +73,19 @@ def body(model: str, said: str = "Hi") -> bytes:
 
 async def ask(one: Upstream, model: str, said: str = "Hi") -> list[Any]:
     """Everything that comes of a request: the reads and how they end; of a whole answer one read."""
-    found: list[Any] = []
+    outcome: list[Any] = []
     request = UpstreamRequest("/chat/completions", body(model, said), "req_1")
     try:
         async with one.open(request) as reply:
             reader = BodyReader(reply)
-            found.append(reply.losses)
+            outcome.append(reply.losses)
             if reply.whole:
-                found.append(await reader.collect(1 << 30))
+                outcome.append(await reader.collect(1 << 30))
             while data := await reader.read():
-                found.append(data)
+                outcome.append(data)
     except UpstreamError as error:
-        found += [error.http_status, error.code, error.message.partition(" (")[0], error.headers]
-    return found
+        outcome += [error.http_status, error.code, error.message.partition(" (")[0], error.headers]
+    return outcome
 
 
 def the_only(folder: Path) -> Path:
@@ -126,8 +126,8 @@ async def test_an_unreachable_upstream(tmp_path: Path) -> None:
 
 async def test_what_is_recorded(upstream: ScriptedUpstream, tmp_path: Path, key: str) -> None:
     headers = {"x-tenant-secret": "s3cr3t-value", "x-title": "mine"}
-    given = upstream.url.replace("http://", "http://user:pa55word@")
-    live = router(given, tmp_path, headers=headers, name="a/../b")
+    address = upstream.url.replace("http://", "http://user:pa55word@")
+    live = router(address, tmp_path, headers=headers, name="a/../b")
     one = live.resolve("pieces").upstream
     assert await ask(one, "pieces", "see s3cr3t-value and pa55word") != []
     await live.close()
@@ -136,15 +136,15 @@ async def test_what_is_recorded(upstream: ScriptedUpstream, tmp_path: Path, key:
     shown = path.read_text()
     assert "s3cr3t-value" not in shown
     assert "pa55word" not in shown
-    asked, *_, ended = records(path)
-    assert isinstance(asked, RecordedRequest)
-    assert (asked.dialect, asked.path, asked.model) == ("chat", "/chat/completions", "pieces")
-    assert (asked.address, asked.headers["x-title"]) == (upstream.url, "mine")
+    request, *_, ended = records(path)
+    assert isinstance(request, RecordedRequest)
+    assert (request.dialect, request.path, request.model) == ("chat", "/chat/completions", "pieces")
+    assert (request.address, request.headers["x-title"]) == (upstream.url, "mine")
     assert isinstance(ended, RecordedEnd)
     assert ended.how == "finished"
     chunks = [each for each in records(path) if isinstance(each, Chunk)]
     assert [each.data for each in chunks] == [b"data: {", b"}\n\ndata: \xc3", b"\xa9\n\n"]
-    times = [asked.at, *(each.at for each in chunks)]
+    times = [request.at, *(each.at for each in chunks)]
     assert times == sorted(times)
     assert times[-1] - times[0] > 0.05  # two pauses, each of which may seem shorter on a busy machine
 
@@ -209,10 +209,10 @@ async def test_a_played_silence_is_too_long_for_those_who_wait_less(tmp_path: Pa
 
 def made(path: Path, exchanges: list[tuple[str, str, list[tuple[float, str]]]], **more: Any) -> Path:
     lines: list[dict[str, Any]] = [{"type": "recording", "version": 1}]
-    for number, (model, said, chunks) in enumerate(exchanges, 1):
-        asked = {"dialect": "chat", "model": model, "body": json.loads(body(model, said))} | more
+    for number, (model, words, chunks) in enumerate(exchanges, 1):
+        request = {"dialect": "chat", "model": model, "body": json.loads(body(model, words))} | more
         about = {"exchange": number, "at": 0.0}
-        lines.append({"type": "exchange", **about, **asked})
+        lines.append({"type": "exchange", **about, **request})
         lines.append(
             {"type": "answer", **about, "status": 200, "headers": {"content-type": "text/event-stream"}}
         )
@@ -224,20 +224,20 @@ def made(path: Path, exchanges: list[tuple[str, str, list[tuple[float, str]]]], 
 
 def several(path: Path) -> Path:
     pieces = [("m", "one", "1"), ("m", "two", "2"), ("n", "one", "3"), ("m", "one", "4")]
-    return made(path, [(model, said, [(0.0, piece)]) for model, said, piece in pieces])
+    return made(path, [(model, words, [(0.0, piece)]) for model, words, piece in pieces])
 
 
 async def test_a_request_is_answered_as_the_same_one_was(tmp_path: Path) -> None:
     played = router(f"recording:{several(tmp_path / 'r')}", playback=Playback(speed="max"))
     one = played.resolve("m").upstream
-    asked = [("m", " one"), ("n", "one"), ("m", "two"), ("m", "one\n")]
-    assert [(await ask(one, *each))[1] for each in asked] == [b"1", b"3", b"2", b"4"]
-    for model, said, what in (
+    requests = [("m", " one"), ("n", "one"), ("m", "two"), ("m", "one\n")]
+    assert [(await ask(one, *each))[1] for each in requests] == [b"1", b"3", b"2", b"4"]
+    for model, words, what in (
         ("m", "one", "is at its end: all 2 such exchanges were played"),
         ("m", "three", "has no exchange with the model 'm' and this last input"),
         ("../../secret", "one", "has no exchange with the model '../../secret': it has 'm', 'n'"),
     ):
-        status, code, message, _ = await ask(one, model, said)
+        status, code, message, _ = await ask(one, model, words)
         assert (status, code) == (404, "not_recorded")
         assert message.startswith(f"the recording of 'upstream' {what}")
         assert str(tmp_path) not in message
@@ -342,11 +342,11 @@ def test_a_request_full_of_secrets_takes_little_memory(tmp_path: Path) -> None:
     """The automaton that finds them in the traffic needs kilobytes for each of their characters."""
     tools = [{"type": "mcp", "authorization": f"{at:04}-{'é+/' * 333}"} for at in range(200)]
     body = json.dumps({"model": "m", "tools": tools}).encode()
-    asked = RecordedRequest(0, 0, dialect="chat")
+    request = RecordedRequest(0, 0, dialect="chat")
     target = RecordingTarget(RecordingFile(tmp_path / "r.jsonl"))
     tracemalloc.start()
     try:
-        recorder = asyncio.run(recorder_of(target, [KEY], asked, body))
+        recorder = asyncio.run(recorder_of(target, [KEY], request, body))
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

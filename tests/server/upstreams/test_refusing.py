@@ -59,8 +59,8 @@ PASSING = {
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[ScriptedUpstream]:
-    with ScriptedUpstream({**LASTING, **PASSING}) as made:
-        yield made
+    with ScriptedUpstream({**LASTING, **PASSING}) as scripted:
+        yield scripted
 
 
 @pytest.fixture
@@ -414,30 +414,30 @@ def test_the_words_come_through_masked_and_bounded_in_whatever_form(
     forms: list[str], status: int, field: str, more: str
 ) -> None:
     secret = "sk-0123456789abcdef"
-    said = {"error": {"message": f"{WORDS} {secret} {more}", "code": secret, "type": "t", "param": secret}}
-    body = f"{field}{json.dumps(wrapped(said, forms))}\n\n".encode()
+    payload = {"error": {"message": f"{WORDS} {secret} {more}", "code": secret, "type": "t", "param": secret}}
+    body = f"{field}{json.dumps(wrapped(payload, forms))}\n\n".encode()
 
     def clean(text: str) -> str:
         return text.replace(secret, "***")
 
     for ours in ("", "not ours"):
         if status == 200:
-            found = in_band_refusal(body, clean, ours)
-            if found is None and field:
+            failure = in_band_refusal(body, clean, ours)
+            if failure is None and field:
                 return  # a frame of a stream, whose message may be an answer's
-            assert found is not None
+            assert failure is not None
         else:
-            found = refused_with(status, {}, body, clean, ours)
-        shown = json.dumps([found.message, found.code, found.param, found.error_type, found.said])
+            failure = refused_with(status, {}, body, clean, ours)
+        shown = json.dumps([failure.message, failure.code, failure.param, failure.error_type, failure.said])
         assert secret not in shown
-        assert WORDS in found.message or found.message == ours
-        assert len(found.message) <= 2000
-        assert 400 <= found.http_status <= 599
+        assert WORDS in failure.message or failure.message == ours
+        assert len(failure.message) <= 2000
+        assert 400 <= failure.http_status <= 599
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([400, 401, 403, 404, 429, 500]))
 def test_a_body_of_any_bytes_is_a_refusal(body: bytes, status: int) -> None:
-    found = refused_with(status, {"content-type": "text/plain"}, body)
-    assert found.http_status == status
-    assert found.message
+    failure = refused_with(status, {"content-type": "text/plain"}, body)
+    assert failure.http_status == status
+    assert failure.message

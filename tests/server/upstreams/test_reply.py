@@ -91,7 +91,7 @@ async def test_s4_a_reply_and_its_body_do_not_keep_each_other(ends: bool) -> Non
     """Of those that do a busy process keeps megabytes."""
     body, headers = ResponseBody(Connection(), FairScheduler()), Headers()
     source = HttpReply("one", cast(Any, SimpleNamespace(content=body, headers=headers)), 10.0, "")
-    kept = weakref.ref(headers)
+    reference = weakref.ref(headers)
     gc.disable()
     try:
         source.start(Discard())
@@ -101,7 +101,7 @@ async def test_s4_a_reply_and_its_body_do_not_keep_each_other(ends: bool) -> Non
         else:
             source.close()
         del body, source, headers
-        assert kept() is None
+        assert reference() is None
     finally:
         gc.enable()
 
@@ -145,11 +145,11 @@ async def test_a_reply_is_silent_when_nothing_was_heard_for_all_of_its_looks() -
 async def test_comments_are_silence_and_what_stands_beside_them_is_not() -> None:
     body, source = await reply()
     notes = Notes(source)
-    for said in (b": processing\n\ndata: 1\n\n", b":\r\n\r\nevent: a\r\n", b"data: 2\n\n"):
+    for piece in (b": processing\n\ndata: 1\n\n", b":\r\n\r\nevent: a\r\n", b"data: 2\n\n"):
         for _ in range(4):
             source._check_idle()
             body.feed(b": processing\n\n")
-        body.feed(said)
+        body.feed(piece)
     for _ in range(6):
         assert not notes.ends
         source._check_idle()
@@ -272,8 +272,8 @@ async def test_a_whole_answer_is_one_frame(rest: bool) -> None:
     whole.resume()
     body.feed(b"1}")
     body.end()
-    wanted = b'data: {"a":  1}\n\n' if rest else b'data: {"a":  \n\n'
-    assert b"".join(notes.pieces) == wanted
+    expected = b'data: {"a":  1}\n\n' if rest else b'data: {"a":  \n\n'
+    assert b"".join(notes.pieces) == expected
     assert notes.ends == [None]
     source.close()
 

@@ -123,6 +123,6 @@ def test_anything_else_is_an_empty_list(body: bytes) -> None:
 def test_a_list_is_bounded_and_a_name_is_there_once() -> None:
     entries = [{"id": "m", "context_window": 5}, {"id": "m"}, {"id": "x" * 1000}]
     entries += [{"id": str(number)} for number in range(MOST_MODELS + 10)]
-    found = reported_models(json.dumps(entries).encode())
-    assert found[0] == ReportedModel("m", "", Capabilities(context_window=5))
-    assert len(found) == MOST_MODELS - 2
+    models = reported_models(json.dumps(entries).encode())
+    assert models[0] == ReportedModel("m", "", Capabilities(context_window=5))
+    assert len(models) == MOST_MODELS - 2

@@ -83,18 +83,18 @@ def test_a_text_without_secrets_is_read_by_the_quick_automaton_alone() -> None:
 def found_one_by_one(secrets: list[str], text: str) -> list[tuple[int, int]]:
     """The law, slowly: every piece of two thirds of a long one, every short one as it is."""
     short = [each for each in secrets if len(each) < 16]
-    found = [(at, at + len(each)) for each in short for at in range(len(text)) if text.startswith(each, at)]
+    spans = [(at, at + len(each)) for each in short for at in range(len(text)) if text.startswith(each, at)]
     for each in secrets:
         if len(each) >= 16:
             least = len(each) - len(each) // 3
-            found += [
+            spans += [
                 (at, at + size)
                 for size in range(least, len(each) + 1)
                 for at in range(len(text) - size + 1)
                 if text[at : at + size].lower() in each.lower()
             ]
     merged: list[tuple[int, int]] = []
-    for begin, end in sorted(found):
+    for begin, end in sorted(spans):
         if merged and begin < merged[-1][1]:
             merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
@@ -146,14 +146,14 @@ def test_a_secret_over_two_blocks_is_found() -> None:
 
 def test_secrets_of_configured_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_TOKEN", "t" * 20)
-    found = header_secrets(
+    secrets = header_secrets(
         {
             "X-Gateway": "Token ${GATEWAY_TOKEN}",
             "Authorization": "Bearer of-the-file-itself",
             "anthropic-beta": "prompt-caching-2024-07-31",
         }
     )
-    assert set(found) == {
+    assert set(secrets) == {
         f"Token {'t' * 20}",
         "t" * 20,
         "Bearer of-the-file-itself",

@@ -31,19 +31,19 @@ def worker(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch, sealing: str = SEALING, **more: Any
 ) -> InProcess:
     monkeypatch.setenv("SEALING_KEYS", sealing)
-    given = UpstreamSettings(
+    settings = UpstreamSettings(
         url=upstream.url, name="one", session_headers=HEADERS, retries=Retries(times=1, first_wait=0.01)
     )
     keys = [hashed(key) for key in KEYS.values()]
-    return InProcess(Settings(upstreams=[given], api_keys=keys, sealing_key_env="SEALING_KEYS", **more))
+    return InProcess(Settings(upstreams=[settings], api_keys=keys, sealing_key_env="SEALING_KEYS", **more))
 
 
 def sent(
     app: InProcess, upstream: ScriptedUpstream, who: str, headers: dict[str, str] | None = None, **body: Any
 ) -> tuple[str, str]:
     """Return the header that the upstream got, and the response's id."""
-    given = {"authorization": f"Bearer {KEYS[who]}", **(headers or {})}
-    raw = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
+    fields = {"authorization": f"Bearer {KEYS[who]}", **(headers or {})}
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in fields.items()]
     reply = app.call("POST", "/v1/responses", {"model": "m", "input": "Hi", **body}, raw)
     assert reply.status == 200, reply.json
     return upstream.last("m").headers["x-example-session"], reply.json["id"]
@@ -66,13 +66,13 @@ def test_a_named_session_has_one_id_on_each_worker_and_each_key_its_own(
     body, headers = NAMED[how]
     first, second = worker(upstream, monkeypatch), worker(upstream, monkeypatch)
     try:
-        found = [sent(each, upstream, "alice", headers, **body)[0] for each in (first, first, second)]
-        assert len(set(found)) == 1
-        assert found[0].startswith("ses_")
-        assert len(found[0]) == 36
-        assert "secret" not in found[0]
+        ids = [sent(each, upstream, "alice", headers, **body)[0] for each in (first, first, second)]
+        assert len(set(ids)) == 1
+        assert ids[0].startswith("ses_")
+        assert len(ids[0]) == 36
+        assert "secret" not in ids[0]
         assert "x-evil" not in upstream.last("m").headers
-        assert sent(first, upstream, "bob", headers, **body)[0] != found[0]
+        assert sent(first, upstream, "bob", headers, **body)[0] != ids[0]
     finally:
         first.close()
         second.close()
@@ -112,8 +112,8 @@ def test_an_id_is_of_one_server_key_and_one_upstream() -> None:
     def value(upstream: str, key: bytes, session: str) -> str:
         return SessionHeaders(upstream, {"x-s": "{session}"}, lambda: [key]).of(session)["x-s"]
 
-    given = [("a", b"k", "s"), ("a", b"l", "s"), ("b", b"k", "s"), ("a", b"k", "t"), ("a\0s", b"k", "")]
-    assert len({value(*each) for each in given}) == len(given)
+    cases = [("a", b"k", "s"), ("a", b"l", "s"), ("b", b"k", "s"), ("a", b"k", "t"), ("a\0s", b"k", "")]
+    assert len({value(*each) for each in cases}) == len(cases)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_an_id_is_of_one_server_key_and_one_upstream() -> None:
     ],
 )
 def test_a_template_that_can_t_be_sent_is_refused_at_the_start(headers: dict[str, str], said: str) -> None:
-    given = UpstreamSettings(
+    settings = UpstreamSettings(
         url="http://127.0.0.1:9", headers={"X-Own": "1"}, api_key_header="api-key", session_headers=headers
     )
     with pytest.raises(SettingsError) as caught:
-        InProcess(Settings(upstreams=[given]))
+        InProcess(Settings(upstreams=[settings]))
     assert said in caught.value.message
 
 
@@ -154,8 +154,10 @@ def test_a_profile_has_headers_and_the_settings_replace_them(
         f'[dialects.chat]\nurl = "{upstream.url}"\n'
     )
     for more, there in (({}, "x-profile"), ({"session_headers": HEADERS}, "x-example-session")):
-        given = UpstreamSettings(profile="own", **more)  # type: ignore[arg-type]
-        app = InProcess(Settings(upstreams=[given], profiles=str(tmp_path), sealing_key_env="SEALING_KEYS"))
+        settings = UpstreamSettings(profile="own", **more)  # type: ignore[arg-type]
+        app = InProcess(
+            Settings(upstreams=[settings], profiles=str(tmp_path), sealing_key_env="SEALING_KEYS")
+        )
         try:
             app.call("POST", "/v1/responses", {"model": "m", "input": "Hi"})
         finally:

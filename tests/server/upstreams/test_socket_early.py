@@ -87,21 +87,21 @@ async def has_another(requests: HttpClient, networks: Networks) -> None:
     """The next request gets a connection of its own."""
     number = len(networks.networks)
     networks.are_full = False
-    asked = ask(requests, body_of("Hello"))
+    task = ask(requests, body_of("Hello"))
     (await half_sent(networks, number)).connection.data_received(WHOLE)
-    assert text_of(await body(await asked)) == "Hello"
+    assert text_of(await body(await task)) == "Hello"
 
 
 @pytest.mark.parametrize("iterations", ITERATIONS)
 @pytest.mark.parametrize("before", [0, 1, 1000])
 def test_a_refusal_ends_the_sending(before: int, iterations: int) -> None:
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests)
+        task = ask(requests)
         network = await half_sent(networks)
         sent = len(network.written)
         await iterate(iterations)
         network.connection.data_received(SKIPPED * before + REFUSAL)
-        await is_refused(asked)
+        await is_refused(task)
         assert network.is_gone
         assert len(network.written) == sent < len(LARGE)
         await has_another(requests, networks)
@@ -112,13 +112,13 @@ def test_a_refusal_ends_the_sending(before: int, iterations: int) -> None:
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_refusal_that_comes_in_pieces_ends_the_sending(size: int) -> None:
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests)
+        task = ask(requests)
         network = await half_sent(networks)
         for start in range(0, len(REFUSAL), size):
-            assert not asked.done()
+            assert not task.done()
             network.connection.data_received(REFUSAL[start : start + size])
             await asyncio.sleep(0)
-        await is_refused(asked)
+        await is_refused(task)
         assert network.is_gone
 
     on_networks(use)
@@ -138,11 +138,11 @@ def test_what_follows_a_refusal_means_nothing(name: str) -> None:
     behind = BEHIND[name]
 
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests)
+        task = ask(requests)
         network = await half_sent(networks)
         network.connection.data_received(REFUSAL + behind)
         network.connection.data_received(behind)
-        await is_refused(asked)
+        await is_refused(task)
         assert network.is_gone
         await has_another(requests, networks)
 
@@ -152,13 +152,13 @@ def test_what_follows_a_refusal_means_nothing(name: str) -> None:
 @pytest.mark.parametrize("iterations", ITERATIONS)
 def test_a_whole_answer_ends_the_sending(iterations: int) -> None:
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests)
+        task = ask(requests)
         network = await half_sent(networks)
         network.connection.data_received(WHOLE[:500])
         await iterate(iterations)
-        assert not asked.done()
+        assert not task.done()
         network.connection.data_received(WHOLE[500:])
-        assert text_of(await body(await asked)) == "Hello"
+        assert text_of(await body(await task)) == "Hello"
         assert network.is_gone
         await has_another(requests, networks)
 
@@ -169,7 +169,7 @@ def test_the_beginning_of_an_answer_does_not_end_the_sending() -> None:
     """A server may send events only to keep the connection alive."""
 
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests)
+        task = ask(requests)
         network = await half_sent(networks)
         received = b""
         while network.written:
@@ -178,7 +178,7 @@ def test_the_beginning_of_an_answer_does_not_end_the_sending() -> None:
             assert not network.is_gone
             received += await drained(network, most=1)
         network.connection.data_received(WHOLE)
-        assert text_of(await body(await asked)) == "Hello"
+        assert text_of(await body(await task)) == "Hello"
         assert not network.is_gone
         (frame,) = frames(received)
         assert json.loads(frame.data)["input"] == json.loads(LARGE)["input"]
@@ -189,13 +189,13 @@ def test_the_beginning_of_an_answer_does_not_end_the_sending() -> None:
 @pytest.mark.parametrize("iterations", ITERATIONS)
 def test_an_answer_to_a_request_that_has_just_left_frees_the_connection(iterations: int) -> None:
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests, NAMED)
+        task = ask(requests, NAMED)
         network = await half_sent(networks)
         await written_whole(network)
         network.drain()
         await iterate(iterations)
         network.connection.data_received(WHOLE)
-        assert text_of(await body(await asked)) == "Hello"
+        assert text_of(await body(await task)) == "Hello"
         assert not network.is_gone
         await iterate(len(ITERATIONS))
         again = ask(requests, NAMED)
@@ -214,12 +214,12 @@ def test_a_refusal_before_the_last_bytes_have_left_closes_the_connection(left: i
     """All is written, and the server has not taken it."""
 
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests)
+        task = ask(requests)
         network = await half_sent(networks)
         await written_whole(network)
         await iterate(left)
         network.connection.data_received(REFUSAL)
-        await is_refused(asked)
+        await is_refused(task)
         assert network.is_gone
 
     on_networks(use)
@@ -227,13 +227,13 @@ def test_a_refusal_before_the_last_bytes_have_left_closes_the_connection(left: i
 
 def test_an_early_answer_of_an_expired_connection_is_asked_for_on_another() -> None:
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests)
+        task = ask(requests)
         network = await half_sent(networks)
         network.connection.data_received(EXPIRED)
         other = await half_sent(networks, 1)
         assert network.is_gone
         other.connection.data_received(REFUSAL)
-        await is_refused(asked)
+        await is_refused(task)
         assert other.is_gone
 
     on_networks(use)
@@ -243,20 +243,20 @@ def test_a_continuation_that_is_refused_early_goes_over_http() -> None:
     """The whole request cannot follow the half one."""
     first = {"role": "user", "content": "Hello"}
     second = {"role": "user", "content": "x" * 200_000}
-    (said,) = json.loads(encode(EVENTS[-1]))["response"]["output"]
+    (output_item,) = json.loads(encode(EVENTS[-1]))["response"]["output"]
 
     def asking(*items: object) -> bytes:
         return json.dumps({"model": "m", "stream": True, "input": items}).encode()
 
     async def use(requests: HttpClient, networks: Networks) -> None:
         networks.are_full = False
-        asked = ask(requests, asking(first))
+        task = ask(requests, asking(first))
         network = await half_sent(networks)
         network.connection.data_received(WHOLE)
-        assert text_of(await body(await asked)) == "Hello"
+        assert text_of(await body(await task)) == "Hello"
         network.written.clear()
         network.is_full = True
-        again = ask(requests, asking(first, said, second))
+        again = ask(requests, asking(first, output_item, second))
         await half_sent(networks)
         assert b"previous_response_id" in unmasked(network.written)
         network.connection.data_received(NOT_FOUND)
@@ -274,7 +274,7 @@ def test_a_server_that_closes_early_and_reads_no_more_is_lost(how: str, iteratio
     goes over HTTP."""
 
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests)
+        task = ask(requests)
         network = await half_sent(networks)
         await iterate(iterations)
         if how == "a closing frame":
@@ -283,7 +283,7 @@ def test_a_server_that_closes_early_and_reads_no_more_is_lost(how: str, iteratio
             network.connection.eof_received()
             network.close()
         with pytest.raises(HttpAsked):
-            await asked
+            await task
         assert network.is_gone
 
     on_networks(use)
@@ -295,14 +295,14 @@ def test_a_request_that_is_cancelled_about_the_time_of_an_early_answer(name: str
     answer = ANSWERS[name]
 
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests)
+        task = ask(requests)
         network = await half_sent(networks)
         if answer:
             network.connection.data_received(answer)
         await iterate(iterations)
-        asked.cancel()
-        await asyncio.wait((asked,))
-        if not asked.cancelled() and asked.exception() is None:
+        task.cancel()
+        await asyncio.wait((task,))
+        if not task.cancelled() and task.exception() is None:
             assert answer in (REFUSAL, WHOLE)
         assert network.is_gone
         await has_another(requests, networks)
@@ -314,7 +314,7 @@ def test_pings_while_a_request_is_sent_are_answered_behind_it_and_once() -> None
     """However many there are, and though the server reads nothing: only the last is kept."""
 
     async def use(requests: HttpClient, networks: Networks) -> None:
-        asked = ask(requests)
+        task = ask(requests)
         network = await half_sent(networks)
         sent = len(network.written)
         for number in range(2000):
@@ -330,7 +330,7 @@ def test_pings_while_a_request_is_sent_are_answered_behind_it_and_once() -> None
         assert json.loads(message.data)["input"] == json.loads(LARGE)["input"]
         assert (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"1999")
         network.connection.data_received(ping(b"later") + WHOLE)
-        assert text_of(await body(await asked)) == "Hello"
+        assert text_of(await body(await task)) == "Hello"
         assert [bytes(each.data) for each in frames(await drained(network))] == [b"later"]
 
     on_networks(use)
@@ -360,9 +360,9 @@ def frames(data: bytes) -> list[Frame]:
     """The frames of a client in these bytes, as a server reads them."""
     server = ServerProtocol(state=OPEN, max_size=None)
     server.receive_data(data)
-    found = [each for each in server.events_received() if isinstance(each, Frame)]
+    received = [each for each in server.events_received() if isinstance(each, Frame)]
     assert server.parser_exc is None
-    return found
+    return received
 
 
 def unmasked(data: bytes) -> bytes:

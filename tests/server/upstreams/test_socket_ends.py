@@ -113,12 +113,12 @@ def test_an_early_refusal_counts_although_its_request_is_not_sent_whole() -> Non
 
     async def use(requests: HttpClient, networks: Networks) -> None:
         networks.are_full = True
-        asked = ask(requests, LARGE)
+        task = ask(requests, LARGE)
         network = await written(networks)
         assert len(network.written) < len(LARGE)
         network.connection.data_received(text_frame(error_message(413, "too_large")).data)
         network.abort()
-        answer = await asked
+        answer = await task
         assert answer.status == 413
         assert "It is too_large." in await body(answer)
 
@@ -147,10 +147,10 @@ def test_a_connection_that_still_sends_gets_no_other_request() -> None:
 def test_a_request_goes_over_http_when_its_connection_is_lost_while_it_is_sent() -> None:
     async def use(requests: HttpClient, networks: Networks) -> None:
         networks.are_full = True
-        asked = ask(requests, LARGE)
+        task = ask(requests, LARGE)
         (await written(networks)).abort()
         with pytest.raises(HttpAsked):
-            await asked
+            await task
 
     on_networks(use)
 
@@ -158,11 +158,11 @@ def test_a_request_goes_over_http_when_its_connection_is_lost_while_it_is_sent()
 def test_a_request_is_made_once_when_its_answer_began_while_it_was_sent() -> None:
     async def use(requests: HttpClient, networks: Networks) -> None:
         networks.are_full = True
-        asked = ask(requests, LARGE)
+        task = ask(requests, LARGE)
         network = await written(networks)
         network.connection.data_received(text_frame(encode(EVENTS[0])).data)
         network.abort()
-        answer = await asked
+        answer = await task
         with pytest.raises(ConnectionLost, match="within its answer"):
             await body(answer)
 

@@ -60,11 +60,11 @@ class Flooded:
 
 def flooded(use: Callable[[Flooded], Awaitable[None]]) -> Flooded:
     async def run() -> Flooded:
-        found = Flooded(*await open_connection(MOST_FRAGMENTS))
-        await use(found)
-        found.connection.abort()
+        flood = Flooded(*await open_connection(MOST_FRAGMENTS))
+        await use(flood)
+        flood.connection.abort()
         await asyncio.sleep(0)
-        return found
+        return flood
 
     return asyncio.run(run())
 
@@ -112,24 +112,24 @@ def test_nothing_is_read_or_given_while_its_reader_is_paused() -> None:
     async def use(flood: Flooded) -> None:
         scheduler = FairScheduler()
         body = ResponseBody(flood.connection, scheduler)
-        given = 0
+        count = 0
 
         def receive(message: bytes) -> None:
-            nonlocal given
-            given += 1
+            nonlocal count
+            count += 1
             body.feed(b"data: \n\n")
 
         flood.connection.on_message = receive
         taken = sum(flood.feed(reads(FRAMES["empty messages"])) for _ in range(FLOOD))
         while True:
-            before = given
+            before = count
             for _ in range(20):
                 await flood.iteration()
             taken += sum(flood.feed(reads(FRAMES["empty messages"])) for _ in range(FLOOD))
-            if given == before:
+            if count == before:
                 break
         assert taken == 1
-        assert given <= 64 * 1024 // 8 + IN_ONE_ITERATION  # the most that a body keeps
+        assert count <= 64 * 1024 // 8 + IN_ONE_ITERATION  # the most that a body keeps
 
     flooded(use)
 
@@ -175,8 +175,8 @@ def test_a_message_without_an_end_is_kept_up_to_its_limit(size: int) -> None:
         assert flood.feed(begin)
         while flood.error is None:
             flood.feed(reads(more))
-            kept = sum(map(len, flood.connection._parts))
-            assert kept <= MOST_FRAGMENTS
+            buffered = sum(map(len, flood.connection._parts))
+            assert buffered <= MOST_FRAGMENTS
             await flood.iteration()
         assert flood.connection._parts == []
         assert not flood.connection._unparsed
@@ -205,11 +205,11 @@ def test_fragments_without_content_are_nothing() -> None:
 def test_what_is_closed_keeps_nothing_of_a_flood() -> None:
     async def use(flood: Flooded) -> None:
         assert flood.feed(reads(FRAMES["small messages"]))
-        given = flood.messages
+        before = flood.messages
         flood.connection.abort()
         for _ in range(20):
             await flood.iteration()
-        assert flood.messages == given
+        assert flood.messages == before
         assert not flood.connection._unparsed
 
     flooded(use)

@@ -65,8 +65,8 @@ def test_requests_that_come_and_are_cancelled_at_once(upstream: SocketUpstream) 
 
     assert asyncio.run(use()) > 500
     assert upstream.received
-    asked = [each.body["input"][-1]["content"] for each in (*upstream.turns, *upstream.received)]
-    assert len(asked) == len(set(asked))
+    texts = [each.body["input"][-1]["content"] for each in (*upstream.turns, *upstream.received)]
+    assert len(texts) == len(set(texts))
 
 
 def test_a_request_that_leaves_when_its_turn_is_over_ends_no_other(
@@ -74,7 +74,7 @@ def test_a_request_that_leaves_when_its_turn_is_over_ends_no_other(
 ) -> None:
     """It is cancelled between the end of its answer and its hearing of the beginning. The connection is free
     by then, and another request may have it."""
-    asked: list[asyncio.Task[str]] = []
+    tasks: list[asyncio.Task[str]] = []
     ended: list[ResponseBody] = []
     end = ResponseBody.end
 
@@ -82,7 +82,7 @@ def test_a_request_that_leaves_when_its_turn_is_over_ends_no_other(
         end(self, error)
         ended.append(self)
         if len(ended) == 1:
-            asked[0].cancel()
+            tasks[0].cancel()
 
     def play(turn: SocketTurn, messages: list[bytes]) -> list[SocketStep]:
         return [Raw(b"".join(text_frame(each).data for each in (messages[0], messages[-1])))]
@@ -93,11 +93,11 @@ def test_a_request_that_leaves_when_its_turn_is_over_ends_no_other(
     async def use() -> None:
         requests = client(SocketCounts())
         one, two = (body_of(text, prompt_cache_key="c") for text in ("one", "two"))
-        asked.append(asyncio.ensure_future(ask(requests, upstream.url, one)))
+        tasks.append(asyncio.ensure_future(ask(requests, upstream.url, one)))
         await until(lambda: ended)
         assert text_of(await ask(requests, upstream.url, two)) == "You say two."
         with pytest.raises(asyncio.CancelledError):
-            await asked[0]
+            await tasks[0]
         await requests.close()
 
     asyncio.run(use())
@@ -109,9 +109,9 @@ def test_no_connection_has_two_owners(upstream: SocketUpstream) -> None:
 
     async def use() -> None:
         requests = client(SocketCounts())
-        for said in (["Hello"], ["Hello", "Go on."]):
+        for texts in (["Hello"], ["Hello", "Go on."]):
             for owner in ("one", "other", ""):
-                await ask(requests, upstream.url, conversation(*said), owner)
+                await ask(requests, upstream.url, conversation(*texts), owner)
         await requests.close()
 
     asyncio.run(use())

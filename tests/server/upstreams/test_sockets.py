@@ -39,8 +39,8 @@ def upstream() -> Iterator[SocketUpstream]:
 @contextmanager
 def bridged(upstream: SocketUpstream, limits: SocketSettings | None = None, **more: Any) -> Iterator[str]:
     """A server in front of it."""
-    given = {"websocket": True, "websockets": limits or SocketSettings(), **more}
-    one = UpstreamSettings(name="up", url=upstream.url, dialect="responses", **given)
+    options = {"websocket": True, "websockets": limits or SocketSettings(), **more}
+    one = UpstreamSettings(name="up", url=upstream.url, dialect="responses", **options)
     with serving(Settings(store="memory://", upstreams=[one])) as base:
         yield base
 
@@ -180,16 +180,16 @@ def test_a_cut_at_every_frame(upstream: SocketUpstream) -> None:
         for at in range(8):
             cut = at
             upstream.play = lambda turn, messages: [*messages[:cut], CUT]  # noqa: B023
-            asked = len(upstream.turns) + len(upstream.received)
+            count = len(upstream.turns) + len(upstream.received)
             reply = respond(base, model="m", input="Hello", stream=True)
-            outcomes.append((reply.status, len(upstream.turns) + len(upstream.received) - asked))
+            outcomes.append((reply.status, len(upstream.turns) + len(upstream.received) - count))
             if at:
                 last = reply.events[-1]["type"] if reply.status == 200 else reply.error["code"]
                 assert last in ("response.failed", "upstream_disconnected"), (at, last)
                 assert "response.completed" not in (reply.types if reply.status == 200 else [])
             else:
                 assert reply.final["status"] == "completed"
-    assert [asked for _, asked in outcomes] == [2, 1, 1, 1, 1, 1, 1, 1]
+    assert [count for _, count in outcomes] == [2, 1, 1, 1, 1, 1, 1, 1]
 
 
 def test_a_cut_at_every_byte_of_the_first_frame(upstream: SocketUpstream) -> None:
@@ -200,10 +200,10 @@ def test_a_cut_at_every_byte_of_the_first_frame(upstream: SocketUpstream) -> Non
                 return [Raw(text_frame(messages[0]).data[:at]), CUT]
 
             upstream.play = play
-            asked = len(upstream.turns)
+            before = len(upstream.turns)
             reply = respond(base, model="m", input="Hello", stream=True)
             assert reply.status == 502, at
-            assert len(upstream.turns) == asked + 1, at
+            assert len(upstream.turns) == before + 1, at
     assert upstream.received == []  # the server has begun the answer, and may have been paid for it
 
 
@@ -415,8 +415,8 @@ def test_keys_share_no_connection(upstream: SocketUpstream) -> None:
         for _ in range(3):
             for session in sessions:
                 session.turn(said("Hello"))
-    asked = {each: upstream.handshakes[each - 1].headers["authorization"] for each in (1, 2, 3)}
-    assert sorted(asked.values()) == ["Bearer key-0", "Bearer key-1", "Bearer key-2"]
+    authorizations = {each: upstream.handshakes[each - 1].headers["authorization"] for each in (1, 2, 3)}
+    assert sorted(authorizations.values()) == ["Bearer key-0", "Bearer key-1", "Bearer key-2"]
     assert len(upstream.handshakes) == 3
     assert [turn.connection for turn in upstream.turns] == [1, 2, 3] * 3
 
@@ -566,8 +566,8 @@ def test_the_corpus_is_that_over_http(upstream: SocketUpstream) -> None:
         for each in chosen:
             messages = [json.dumps(event).encode() for event in each.events]
             cut = [] if each.events[-1]["type"] in ends else [CUT]
-            asked = {"model": "m", "input": "Hello", "stream": True, "store": False}
-            one, other = (respond(base, **asked) for base in (over_sockets, over_http))
+            body = {"model": "m", "input": "Hello", "stream": True, "store": False}
+            one, other = (respond(base, **body) for base in (over_sockets, over_http))
             if one.status != other.status:
                 different.append((each.id, one.status, other.status))
             elif one.status == 200 and normal(one) != normal(other):

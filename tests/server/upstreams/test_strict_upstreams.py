@@ -71,9 +71,9 @@ def of_chat(provider: Provider) -> Json:
                 call = calls.setdefault(fragment.pop("index"), fragment)
                 if call is not fragment:
                     call["function"]["arguments"] += fragment["function"]["arguments"]
-    said = {"role": "assistant", "content": "I look.", "tool_calls": list(calls.values())}
+    message = {"role": "assistant", "content": "I look.", "tool_calls": list(calls.values())}
     answers = [{"role": "tool", "tool_call_id": each["id"], "content": "seen"} for each in calls.values()]
-    return body | {"messages": [*body["messages"], said, *answers]}
+    return body | {"messages": [*body["messages"], message, *answers]}
 
 
 def of_contents(provider: Provider) -> Json:
@@ -85,8 +85,8 @@ def of_contents(provider: Provider) -> Json:
         {"functionResponse": {"id": call["id"], "name": call["name"], "response": {"output": "seen"}}}
         for call in (part["functionCall"] for part in parts if "functionCall" in part)
     ]
-    said = [{"role": "model", "parts": parts}, {"role": "user", "parts": answers}]
-    return body | {"contents": [*body["contents"], *said]}
+    contents = [{"role": "model", "parts": parts}, {"role": "user", "parts": answers}]
+    return body | {"contents": [*body["contents"], *contents]}
 
 
 def of_steps(provider: Provider) -> Json:
@@ -140,8 +140,8 @@ def refusal(provider: Provider, body: Json) -> tuple[int, Any]:
     strict = StrictUpstream(provider, lambda asked: SAID)
     script: Script = strict(received(provider, body))
     assert strict.refused or script.status == 200
-    said = b"".join(bytes(step) for step in script.steps)  # type: ignore[arg-type]
-    return script.status, json.loads(said) if strict.refused else None
+    content = b"".join(bytes(step) for step in script.steps)  # type: ignore[arg-type]
+    return script.status, json.loads(content) if strict.refused else None
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -459,10 +459,10 @@ def test_a_rule_refuses_what_breaks_it(name: str, broken: Broken) -> None:
     good = GOOD[name](provider)
     body = deepcopy(good)
     broken.change(body)
-    status, said = refusal(provider, body)
+    status, answer = refusal(provider, body)
     assert status == broken.status
-    assert broken.message in json.dumps(said, ensure_ascii=False).replace('\\"', '"')
-    assert broken.code is None or said["error"]["code"] == broken.code
+    assert broken.message in json.dumps(answer, ensure_ascii=False).replace('\\"', '"')
+    assert broken.code is None or answer["error"]["code"] == broken.code
     assert refusal(provider, good) == (200, None)
 
 

@@ -74,13 +74,13 @@ def test_s10_a_long_text_without_spaces_costs_in_proportion(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However a tokenizer's own cost grows with a text, what it is given at once is bounded."""
-    load, given = exact._tokenizer, []
+    load, lengths = exact._tokenizer, []
 
     def recorded(path: Path) -> Callable[[str], int]:
         encode = load(path)
 
         def encode_recorded(text: str) -> int:
-            given.append(len(text))
+            lengths.append(len(text))
             return encode(text)
 
         return encode_recorded
@@ -88,10 +88,10 @@ def test_s10_a_long_text_without_spaces_costs_in_proportion(
     monkeypatch.setattr(exact, "_tokenizer", recorded)
     counter = ExactCounter({"*": str(file)}, TokenEstimator())
     for size in (40_000, 400_000):
-        given.clear()
+        lengths.clear()
         assert counter.text("x" * size, "m") >= size // 4
-        assert sum(given) == size
-        assert max(given) <= 4_000
+        assert sum(lengths) == size
+        assert max(lengths) <= 4_000
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_data_in_the_cache_of_tiktoken_is_used(
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
 
     def constructor() -> dict[str, Any]:
-        found = tiktoken.load.load_tiktoken_bpe(address)
-        return {"name": "bytes", "pat_str": r"\S+|\s+", "mergeable_ranks": found, "special_tokens": {}}
+        table = tiktoken.load.load_tiktoken_bpe(address)
+        return {"name": "bytes", "pat_str": r"\S+|\s+", "mergeable_ranks": table, "special_tokens": {}}
 
     import tiktoken.registry
 

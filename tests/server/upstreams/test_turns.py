@@ -74,12 +74,12 @@ def test_nobody_waits_before_a_share_is_spent(clock: Clock) -> None:
 
 def test_a_crowd_with_a_few_tokens_each_is_noticed(clock: Clock) -> None:
     """One at a time costs no callback."""
-    asked = 0
+    calls = 0
     while not clock.scheduler.must_wait(FEW):
         clock.spent += 0.0001
-        asked += 1
-        assert asked < 100
-    assert asked > 20
+        calls += 1
+        assert calls < 100
+    assert calls > 20
     assert len(clock.called) == 1
     clock.run()
     assert not clock.scheduler.must_wait(FEW)
@@ -211,8 +211,8 @@ async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_
         return sizes
 
     with ScriptedUpstream({"m": Script(steps)}) as scripted:
-        found = await asyncio.gather(*(two(scripted.url, 0.2 + number * 0.005) for number in range(8)))
-    assert {size for sizes in found for size in sizes} == {4 * len(chunk(content="x"))}
+        results = await asyncio.gather(*(two(scripted.url, 0.2 + number * 0.005) for number in range(8)))
+    assert {size for sizes in results for size in sizes} == {4 * len(chunk(content="x"))}
 
 
 async def test_of_long_iterations_the_rest_gets_a_part_of_what_all_else_took(

@@ -87,8 +87,8 @@ def test_s5_message_is_found_in_other_servers_shapes(
 
 def test_a_body_of_no_type_is_said_to_be_without_one(bridged: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["untyped"] = Script([b"{}"], 500, {"content-type": ""})
-    said = respond(bridged, model="untyped").error["message"]
-    assert said == "the upstream answered with status 500 and a body without a content type"
+    message = respond(bridged, model="untyped").error["message"]
+    assert message == "the upstream answered with status 500 and a body without a content type"
 
 
 @pytest.mark.parametrize(

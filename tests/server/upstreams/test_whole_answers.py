@@ -186,10 +186,10 @@ def test_one_that_streams_all_the_same_is_read_and_its_fallback_is_asked_in_its_
         ]
         able = {"m": Capabilities(streaming_tool_calls=False)}
         with serving(Settings(upstreams=upstreams, models=able)) as base:
-            said = [words_of(stream(base, model="m", tools=[TOOL]).final) for _ in range(2)]
-        assert said == ["Hi", "Ho"]
-        asked = [(each.body["model"], each.body.get("stream", False)) for each in upstream.received]
-        assert asked == [("m", False), ("m", False), ("other", True)]
+            texts = [words_of(stream(base, model="m", tools=[TOOL]).final) for _ in range(2)]
+        assert texts == ["Hi", "Ho"]
+        requests = [(each.body["model"], each.body.get("stream", False)) for each in upstream.received]
+        assert requests == [("m", False), ("m", False), ("other", True)]
 
 
 @pytest.mark.parametrize("streamed", [True, False])

@@ -39,5 +39,5 @@ def test_the_extension_reads_the_parts_of_the_corpus() -> None:
         timeout=60,
     )
     assert {line["type"] for line in lines} >= {"LanguageModelTextPart", "LanguageModelThinkingPart"}
-    wanted = [{name: value for name, value in line.items() if name != "$mid"} for line in lines]
-    assert json.loads(done.stdout) == wanted
+    expected = [{name: value for name, value in line.items() if name != "$mid"} for line in lines]
+    assert json.loads(done.stdout) == expected

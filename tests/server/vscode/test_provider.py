@@ -94,8 +94,8 @@ PLACES = {"in process": within, "over a server": before_a_server}
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest) -> Place:
-    found: Place = PLACES[request.param]
-    return found
+    chosen: Place = PLACES[request.param]
+    return chosen
 
 
 def run(

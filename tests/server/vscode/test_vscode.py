@@ -54,13 +54,13 @@ def text(reply: Reply) -> str:
 
 
 def data(reply: Reply) -> dict[str, bytes]:
-    found = [part for part in parts(reply) if part["type"] == "LanguageModelDataPart"]
-    return {part["mimeType"]: base64.b64decode(part["data"]) for part in found}
+    data_parts = [part for part in parts(reply) if part["type"] == "LanguageModelDataPart"]
+    return {part["mimeType"]: base64.b64decode(part["data"]) for part in data_parts}
 
 
 def marker(model: str, response_id: str) -> dict[str, Any]:
-    held = base64.b64encode(f"{model}\\{response_id}".encode()).decode()
-    return {"$mid": 24, "mimeType": "stateful_marker", "data": held}
+    encoded = base64.b64encode(f"{model}\\{response_id}".encode()).decode()
+    return {"$mid": 24, "mimeType": "stateful_marker", "data": encoded}
 
 
 def named(reply: Reply) -> str:
@@ -71,14 +71,14 @@ def named(reply: Reply) -> str:
 def stored(base: str, response_id: str, key: dict[str, str] | None = None) -> dict[str, Any]:
     reply = call(base, "GET", f"/v1/responses/{response_id}", None, key)
     assert reply.status == 200, reply.body
-    found: dict[str, Any] = reply.json
-    return found
+    response: dict[str, Any] = reply.json
+    return response
 
 
 def came_in(base: str, response_id: str, key: dict[str, str] | None = None) -> list[Any]:
     page = call(base, "GET", f"/v1/responses/{response_id}/input_items?order=asc&limit=100", None, key).json
-    found: list[Any] = page["data"]
-    return found
+    items: list[Any] = page["data"]
+    return items
 
 
 @pytest.fixture(scope="module")
@@ -165,13 +165,13 @@ def test_without_options_the_models_own_defaults_hold(keyed: str, upstream: Scri
 
 def test_options_that_are_not_known_are_reported(demo: str) -> None:
     reply = chat(demo, user("Hello"), modelOptions={"stop": ["x"], "temperature": True, "systemPrompt": 5})
-    said = reply.headers["openresponses-losses"]
-    assert all(f"modelOptions.{name}" in said for name in ("stop", "temperature", "systemPrompt"))
+    losses = reply.headers["openresponses-losses"]
+    assert all(f"modelOptions.{name}" in losses for name in ("stop", "temperature", "systemPrompt"))
 
 
 def test_encrypted_thinking_when_it_is_asked_for(demo: str) -> None:
-    for asked, value in ((True, 200), (None, 200), ("yes", 400)):
-        assert chat(demo, user("Hello"), includeEncryptedThinking=asked).status == value
+    for flag, value in ((True, 200), (None, 200), ("yes", 400)):
+        assert chat(demo, user("Hello"), includeEncryptedThinking=flag).status == value
     assert chat(demo, user("Hello"), store="no").error["param"] == "store"
 
 
@@ -244,9 +244,9 @@ def test_own_refusals_are_language_model_errors(demo: str, keyed: str) -> None:
 def test_a_failure_after_the_start_is_text_or_a_line(demo: str) -> None:
     as_text = chat(demo, user("Hello"), model="demo-failure")
     assert text(as_text).endswith("**Error:** Failed as asked.")
-    *said, last = parts_and_error(chat(demo, user("Hello"), model="demo-failure", query="?errors=line"))
-    assert all("error" not in each for each in said)
-    assert not any("Failed" in str(each) for each in said)
+    *shown, last = parts_and_error(chat(demo, user("Hello"), model="demo-failure", query="?errors=line"))
+    assert all("error" not in each for each in shown)
+    assert not any("Failed" in str(each) for each in shown)
     assert (last["error"]["name"], last["error"]["message"]) == ("LanguageModelError", "Failed as asked.")
     cut = text(chat(demo, user("Hello"), model="demo-incomplete", query="?errors=line"))
     assert "**Note:**" in cut
@@ -333,9 +333,9 @@ FORGED = [
 def test_a_forged_marker_counts_as_none(demo: str, forged: dict[str, Any]) -> None:
     reply = chat(demo, user("One"), assistant("Two", forged), user("Three"))
     assert text(reply).startswith("You said: Three")
-    found = stored(demo, named(reply))
-    assert found["previous_response_id"] is None
-    assert len(came_in(demo, found["id"])) == 3
+    record = stored(demo, named(reply))
+    assert record["previous_response_id"] is None
+    assert len(came_in(demo, record["id"])) == 3
 
 
 def test_s7_a_marker_of_another_owner_counts_as_none(keyed: str, upstream: ScriptedUpstream) -> None:
@@ -352,14 +352,14 @@ def test_s7_a_marker_of_another_owner_counts_as_none(keyed: str, upstream: Scrip
 @pytest.mark.parametrize("changed", ["before", "answer", "call", "nothing follows"])
 def test_a_marker_after_another_conversation_counts_as_none(demo: str, changed: str) -> None:
     first = chat(demo, user("One"))
-    asked = "Eins" if changed == "before" else "One"
+    question = "Eins" if changed == "before" else "One"
     answer: list[Any] = ["Something else" if changed == "answer" else text(first)]
     if changed == "call":
         answer.append({"callId": "gw-made_up", "name": "find", "input": {}})
     following = [] if changed == "nothing follows" else [user("Two")]
     if changed == "call":
         following = [user({"callId": "gw-made_up", "content": []}, "Two")]
-    reply = chat(demo, user(asked), assistant(*answer, marker("demo", named(first))), *following)
+    reply = chat(demo, user(question), assistant(*answer, marker("demo", named(first))), *following)
     assert reply.status == 200
     assert stored(demo, named(reply))["previous_response_id"] is None
 
@@ -424,17 +424,17 @@ def test_a_limit_that_a_refusal_has_named_is_the_model_s_for_this_key(upstream: 
     upstream.scripts["small"] = refusal(
         400, message="Your request exceeded model token limit: 900 (requested: 9999)"
     )
-    given = Settings(
+    settings = Settings(
         upstreams=[UpstreamSettings(url=upstream.url, models=["small"])],
         api_keys=[hashed("alice"), hashed("bob")],
     )
 
     def limit(base: str, key: dict[str, str]) -> int:
         listed = call(base, "GET", "/vscode/v1/models", headers=key).json
-        (found,) = [each for each in listed["models"] if each["id"] == "small"]
-        return int(found["maxInputTokens"])
+        (model,) = [each for each in listed["models"] if each["id"] == "small"]
+        return int(model["maxInputTokens"])
 
-    with serving(given) as base:
+    with serving(settings) as base:
         before = limit(base, ALICE)
         assert before > 900
         assert chat(base, user("Hello"), key=ALICE, model="small").status == 400

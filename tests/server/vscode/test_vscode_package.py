@@ -79,8 +79,8 @@ def test_the_manifest_says_what_package_json_does(packed: zipfile.ZipFile) -> No
     manifest = ElementTree.fromstring(packed.read("extension.vsixmanifest"))
     identity = manifest.find(f"{IN_MANIFEST}Metadata/{IN_MANIFEST}Identity")
     assert identity is not None
-    given = {"Id": PACKAGE["name"], "Version": PACKAGE["version"], "Publisher": PACKAGE["publisher"]}
-    assert identity.attrib == {"Language": "en-US", **given}
+    expected = {"Id": PACKAGE["name"], "Version": PACKAGE["version"], "Publisher": PACKAGE["publisher"]}
+    assert identity.attrib == {"Language": "en-US", **expected}
     properties = {each.get("Id"): each.get("Value") for each in manifest.iter(f"{IN_MANIFEST}Property")}
     assert properties["Microsoft.VisualStudio.Code.Engine"] == PACKAGE["engines"]["vscode"]
     for asset in manifest.iter(f"{IN_MANIFEST}Asset"):
@@ -146,8 +146,8 @@ def test_a_repository_is_named_where_it_is_published() -> None:
 
 def test_what_package_json_says_is_written_as_xml() -> None:
     odd = {**PACKAGE, "description": 'a < b & "c"', "publisher": 'd"<'}
-    made = vsix({"package.json": json.dumps(odd).encode()})
-    manifest = ElementTree.fromstring(zipfile.ZipFile(io.BytesIO(made)).read("extension.vsixmanifest"))
+    package = vsix({"package.json": json.dumps(odd).encode()})
+    manifest = ElementTree.fromstring(zipfile.ZipFile(io.BytesIO(package)).read("extension.vsixmanifest"))
     description = manifest.find(f"{IN_MANIFEST}Metadata/{IN_MANIFEST}Description")
     assert description is not None
     assert description.text == 'a < b & "c"'

@@ -35,14 +35,14 @@ class Client:
         """The body that goes upstream, checked."""
         self.history += items
         self.identities = ToolIdentityMap()
-        given = {
+        request_body = {
             "model": "claude-sonnet-4-5",
             "input": self.history,
             "tools": TOOLS,
             "store": False,
             **fields,
         }
-        self.request = decode_request(json.dumps(given))
+        self.request = decode_request(json.dumps(request_body))
         body, self.noted = to_messages(self.request, tool_identities=self.identities, sealer=self.sealer)
         assert violations(json.loads(encode(body))) == []
         return body
@@ -56,9 +56,9 @@ class Client:
                 inbound.feed(frame)
         inbound.close()
         assert heard.snapshot.status == "completed"
-        found = plain(heard.snapshot)["output"]
-        self.history += found
-        return found
+        output = plain(heard.snapshot)["output"]
+        self.history += output
+        return output
 
 
 def answer(item, output):

@@ -122,8 +122,8 @@ def test_every_field_of_the_sdk_is_decided() -> None:
 @pytest.mark.parametrize("name", FIELDS)
 def test_field_is_kept_or_lost(name: str) -> None:
     value, outcome = FIELDS[name]
-    given = body(**{name: value}, **BESIDE.get(name, {}))
-    out, lost = sent(given)
+    payload = body(**{name: value}, **BESIDE.get(name, {}))
+    out, lost = sent(payload)
     if outcome is True:
         assert out[name] == value
         assert lost == []
@@ -133,7 +133,7 @@ def test_field_is_kept_or_lost(name: str) -> None:
     else:
         assert name not in out
         assert lost == [outcome]
-        assert outcome in elsewhere(given)
+        assert outcome in elsewhere(payload)
 
 
 @pytest.mark.parametrize(
@@ -141,17 +141,17 @@ def test_field_is_kept_or_lost(name: str) -> None:
 )
 def test_field_of_a_block_keeps_its_place(struct: str, field: str) -> None:
     block = {**BLOCKS[struct][0], field: MARK if field == "cache_control" else [{"some": "value"}]}
-    given = conversation(struct, block)
+    payload = conversation(struct, block)
     own = {"type": "ephemeral"} if field == "cache_control" else None
-    out, lost = sent(given, MessagesOptions(cache_control=own))
+    out, lost = sent(payload, MessagesOptions(cache_control=own))
     if field == "cache_control":
         assert json.dumps(out).count('"cache_control"') == 1  # the operator's own points stay out
-    found = out["tools"] if struct == "ToolParam" else [b for m in out["messages"] for b in m["content"]]
-    wanted = {name: value for name, value in block.items() if name != "strict"}
-    assert wanted in found
+    blocks = out["tools"] if struct == "ToolParam" else [b for m in out["messages"] for b in m["content"]]
+    expected = {name: value for name, value in block.items() if name != "strict"}
+    assert expected in blocks
     assert lost == []
     if struct != "SearchResultBlockParam":
-        assert any(field in where for where in elsewhere(given))
+        assert any(field in where for where in elsewhere(payload))
 
 
 def conversation(struct: str, block: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def test_points_of_the_cache_stay_where_the_client_put_them() -> None:
     def text(said: str, **more: Any) -> dict[str, Any]:
         return {"type": "text", "text": said, **more}
 
-    given = body(
+    payload = body(
         system=[text("A"), text("B", cache_control=MARK), text("C")],
         tools=[FUNCTION, {**FUNCTION, "name": "g", "cache_control": MARK}],
         messages=[
@@ -193,12 +193,12 @@ def test_points_of_the_cache_stay_where_the_client_put_them() -> None:
             },
         ],
     )
-    out, lost = sent(given, MessagesOptions(cache_control={"type": "ephemeral"}))
+    out, lost = sent(payload, MessagesOptions(cache_control={"type": "ephemeral"}))
     assert lost == []
     assert {name: out[name] for name in ("system", "tools", "messages")} == {
-        name: given[name] for name in ("system", "tools", "messages")
+        name: payload[name] for name in ("system", "tools", "messages")
     }
-    assert sorted(elsewhere(given)) == ["cache_control", "content.cache_control"]
+    assert sorted(elsewhere(payload)) == ["cache_control", "content.cache_control"]
 
 
 TURNS = [
@@ -240,12 +240,12 @@ SYSTEM_TURNS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", SYSTEM_TURNS)
 def test_case_60_what_a_system_message_says_besides_is_kept(kind: str) -> None:
     turns = [TURNS[0], {"role": "system", **SYSTEM_TURNS[kind]}, *TURNS[2:]]
-    given = body(messages=turns, model="claude-opus-5-5", tools=[FUNCTION])
-    out, lost = sent(given)
+    payload = body(messages=turns, model="claude-opus-5-5", tools=[FUNCTION])
+    out, lost = sent(payload)
     assert (out["messages"], lost) == (turns, [])
     honoured = kind == "a tool less"
-    assert bool(elsewhere(given)) != honoured
-    out, lost = sent(given | {"model": "claude-opus-4-7"})
+    assert bool(elsewhere(payload)) != honoured
+    out, lost = sent(payload | {"model": "claude-opus-4-7"})
     assert [message["role"] for message in out["messages"]] == ["user", "assistant", "user"]
     assert len(lost) == (0 if honoured else 1)
 
@@ -262,8 +262,8 @@ DEFERRED = {**FUNCTION, "name": "late", "defer_loading": True}
 
 
 def test_n3_the_api_reads_itself_which_tools_come_and_go() -> None:
-    given = body(model="claude-opus-5", messages=CHANGED, tools=[FUNCTION, DEFERRED])
-    out, lost = sent(given)
+    payload = body(model="claude-opus-5", messages=CHANGED, tools=[FUNCTION, DEFERRED])
+    out, lost = sent(payload)
     assert (out["messages"][1], lost) == (CHANGED[1], [])
     assert [tool["name"] for tool in out["tools"]] == ["f", "late"]
     assert out["tools"][1]["defer_loading"] is True
@@ -272,14 +272,14 @@ def test_n3_the_api_reads_itself_which_tools_come_and_go() -> None:
 @pytest.mark.parametrize("model", ["claude-opus-4-7", ""], ids=["an older model", "another API"])
 @pytest.mark.parametrize("declared", [[FUNCTION, DEFERRED], [DEFERRED]], ids=["one deferred", "all deferred"])
 def test_n3_tools_that_come_and_go_are_offered_from_there_on(model: str, declared: list[Any]) -> None:
-    given = body(model=model or MODEL, messages=CHANGED, tools=declared)
-    request, noted = from_messages(encode(given))
+    payload = body(model=model or MODEL, messages=CHANGED, tools=declared)
+    request, noted = from_messages(encode(payload))
     if model:
         out, lost = to_messages(request)
         offered = [tool["name"] for tool in out["tools"]]
     else:
-        asked, lost = chat_completions.to_chat(request)
-        offered = [tool["function"]["name"] for tool in json.loads(encode(asked))["tools"]]
+        chat, lost = chat_completions.to_chat(request)
+        offered = [tool["function"]["name"] for tool in json.loads(encode(chat))["tools"]]
     assert offered == ["late", "edit"]
     assert not [*noted.of("loss"), *lost.of("loss")]
 
@@ -319,8 +319,8 @@ def test_case_60_an_effort_may_come_last_and_without_content() -> None:
 
 
 def test_case_60_fields_of_other_messages_are_losses() -> None:
-    given = body(messages=[{**TURNS[0], "clear_at": "never"}])
-    assert sent(given)[1] == ["messages[0].clear_at"]
+    payload = body(messages=[{**TURNS[0], "clear_at": "never"}])
+    assert sent(payload)[1] == ["messages[0].clear_at"]
 
 
 def test_case_60_the_sdk_has_no_other_fields_of_messages() -> None:
@@ -337,13 +337,13 @@ def test_case_60_the_sdk_has_no_other_fields_of_messages() -> None:
 
 def test_parts_of_a_result_that_are_the_apis_own_are_kept() -> None:
     content = [{"type": "text", "text": "x"}, {"type": "search_result", "source": "https://a", "title": "t"}]
-    given = conversation(
+    payload = conversation(
         "ToolResultBlockParam", {"type": "tool_result", "tool_use_id": "t1", "content": content}
     )
-    out, lost = sent(given)
+    out, lost = sent(payload)
     assert out["messages"][2]["content"][0]["content"] == content
     assert lost == []
-    assert elsewhere(given) == ["tool_result.search_result"]
+    assert elsewhere(payload) == ["tool_result.search_result"]
 
 
 @pytest.mark.parametrize(
@@ -388,10 +388,10 @@ def test_what_is_carried_can_be_written_as_json() -> None:
 
 
 def test_places_are_of_no_use_in_another_input() -> None:
-    given = body(
+    payload = body(
         messages=[{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": MARK}]}]
     )
-    request, _ = from_messages(given)
+    request, _ = from_messages(payload)
     other = from_messages(conversation("TextBlockParam", {"type": "text", "text": "y"}))[0]
 
     out, _ = to_messages(replace(request, input=other.input))
@@ -400,13 +400,13 @@ def test_places_are_of_no_use_in_another_input() -> None:
 
 @pytest.mark.parametrize("block", ["image", "document"])
 def test_n3_what_the_api_alone_can_read_is_refused_elsewhere(block: str) -> None:
-    given = body(messages=[{"role": "user", "content": [
+    payload = body(messages=[{"role": "user", "content": [
         {"type": block, "source": {"type": "file", "file_id": "file_1"}, "cache_control": MARK}
     ]}])  # fmt: skip
-    out, lost = sent(given)
-    assert (out["messages"], lost) == (given["messages"], [])
+    out, lost = sent(payload)
+    assert (out["messages"], lost) == (payload["messages"], [])
     with pytest.raises(InvalidRequestError) as caught:
-        elsewhere(given)
+        elsewhere(payload)
     assert caught.value.param == "messages[0].content[0].source"
 
 

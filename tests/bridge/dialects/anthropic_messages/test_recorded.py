@@ -47,8 +47,8 @@ def test_parts_hold_the_recorded_calls(path):
     decoder = PartDecoder()
     parts = [part for event in fed.events for part in decoder.feed(event)] + decoder.close()
     called = [(b["name"], b["input"]) for b in message["content"] if b["type"] == "tool_use"]
-    found = [(part.name, part.input) for part in parts if isinstance(part, LanguageModelToolCallPart)]
-    assert found == called
+    calls = [(part.name, part.input) for part in parts if isinstance(part, LanguageModelToolCallPart)]
+    assert calls == called
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -75,8 +75,8 @@ def test_bytes_split_anywhere_give_the_same_events(path):
         b"event: %s\ndata: %s\n\n" % (event.encode() or b"x", payload) for payload, event in frames
     )
     decoder = SSEDecoder()
-    found = [each for index in range(len(data)) for each in decoder.feed(data[index : index + 1])]
-    split = CheckedAnthropic((each.data, each.event) for each in found).close()
+    sse_frames = [each for index in range(len(data)) for each in decoder.feed(data[index : index + 1])]
+    split = CheckedAnthropic((each.data, each.event) for each in sse_frames).close()
     assert split.events == CheckedAnthropic(frames).close().events
 
 

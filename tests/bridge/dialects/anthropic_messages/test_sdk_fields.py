@@ -38,12 +38,12 @@ READY = {
 def test_n1_each_field_of_a_request_arrives() -> None:
     typed = TypedFields({}, READY, NAMED, whole=True)
     bases = (stable.MessageCreateParamsBase, params.MessageCreateParamsBase)
-    made = bodies(
+    cases = bodies(
         (sample for kind in bases for sample in typed.of(kind)),
         typed.of(beta_content_block_param.BetaContentBlockParam),
         typed.of(beta.BetaSystemMessageParam),
     )
-    assert_none_is_silent(made, through, REQUEST_ROWS, fewest=2500)
+    assert_none_is_silent(cases, through, REQUEST_ROWS, fewest=2500)
 
 
 @pytest.mark.untraced

@@ -310,18 +310,18 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 def through(*blocks: Json, key: bytes | None = b"k" * 32) -> tuple[list[Json], list[Json], list[str]]:
     """(the items, the blocks that the API gets again, the losses)."""
     sealer = Sealer(key)
-    given = client(HI, {"role": "assistant", "content": list(blocks)}, HI)
-    request, noted = from_messages(given, sealer)
+    payload = client(HI, {"role": "assistant", "content": list(blocks)}, HI)
+    request, noted = from_messages(payload, sealer)
     body, lost = to_messages(request, sealer=sealer)
     where = [case.where for report in (noted, lost) for case in report.of("loss")]
     return plain(request)["input"], body["messages"][1]["content"], where
 
 
 def test_a_history_comes_back_to_anthropic_to_the_byte():
-    given = [{**CALL, **MARK}, {**RESULT, **MARK}, SAID]
-    items, back, lost = through(*given)
+    blocks = [{**CALL, **MARK}, {**RESULT, **MARK}, SAID]
+    items, back, lost = through(*blocks)
     assert [item["type"] for item in items[1:3]] == ["web_search_call", "message"]
-    assert (back, lost) == (given, [])
+    assert (back, lost) == (blocks, [])
 
 
 def test_a_call_without_its_results_comes_back_alone():
@@ -332,8 +332,8 @@ def test_a_call_without_its_results_comes_back_alone():
 
 def test_blocks_that_are_no_pair_are_kept_whole():
     fetch = {**CALL, "id": "srvtoolu_2", "name": "web_fetch"}
-    given = [RESULT, fetch, CALL, CALL, RESULT, RESULT, SAID]
-    items, back, _ = through(*given)
+    blocks = [RESULT, fetch, CALL, CALL, RESULT, RESULT, SAID]
+    items, back, _ = through(*blocks)
     assert [item["type"] for item in items[1:-2]] == [
         "anthropic:web_search_tool_result",
         "anthropic:server_tool_use",
@@ -345,13 +345,13 @@ def test_blocks_that_are_no_pair_are_kept_whole():
 
 
 def test_what_was_sealed_elsewhere_goes_as_text():
-    given = client(HI, {"role": "assistant", "content": [CALL, RESULT, SAID]}, HI)
-    request, _ = from_messages(given, Sealer(b"a" * 32))
+    payload = client(HI, {"role": "assistant", "content": [CALL, RESULT, SAID]}, HI)
+    request, _ = from_messages(payload, Sealer(b"a" * 32))
     body, lost = to_messages(request, sealer=Sealer(b"b" * 32))
-    first, said = body["messages"][1]["content"]
+    first, block = body["messages"][1]["content"]
     listed = "- One https://a.example/1\n- One https://a.example/2"
     assert first["text"] == f"[searched the web for 'x' and found\n{listed}]"
-    assert said == {"type": "text", "text": "a"}
+    assert block == {"type": "text", "text": "a"}
     assert [case.where for case in lost] == ["input[1]", "content.annotations"]
 
 
@@ -433,8 +433,8 @@ def test_a_citation_that_is_no_web_page_goes_on_as_it_came(odd):
 
 
 def test_a_made_citation_does_not_reach_anthropic():
-    made = {**SAID, "citations": [{**CITED, "encrypted_index": "", "cited_text": ""}]}
-    items, back, lost = through(made)
+    block = {**SAID, "citations": [{**CITED, "encrypted_index": "", "cited_text": ""}]}
+    items, back, lost = through(block)
     assert items[1]["content"][0]["annotations"][0]["url"] == CITED["url"]
     assert (back, lost) == ([{"type": "text", "text": "a"}], ["content.annotations"])
 
@@ -444,8 +444,8 @@ def test_a_client_of_responses_sends_back_what_it_got():
     sealer = Sealer(b"k" * 32)
     cited = [opened(2, "text", text="cited", citations=[CITED]), closed(2)]
     fed = run(start(), use(0), found(1), cited, stop(), wire="openai", sealer=sealer)
-    asked = {"type": "message", "role": "user", "content": "hi"}
-    request = decode_request(encode({"model": "claude-opus-4-7", "input": [asked, *fed.output, asked]}))
+    question = {"type": "message", "role": "user", "content": "hi"}
+    request = decode_request(encode({"model": "claude-opus-4-7", "input": [question, *fed.output, question]}))
     body, lost = to_messages(request, sealer=sealer)
     content = body["messages"][1]["content"]
     assert content == [CALL, RESULT, {"type": "text", "text": "cited", "citations": [CITED]}]
@@ -458,8 +458,8 @@ def test_a_client_that_keeps_known_fields_only_sends_a_text():
         "status": "completed",
         "action": {"type": "search", "queries": ["a", "b"]},
     }
-    asked = {"type": "message", "role": "user", "content": "hi"}
-    body, lost = to_messages(decode_request(encode({"model": "m", "input": [asked, item, asked]})))
+    question = {"type": "message", "role": "user", "content": "hi"}
+    body, lost = to_messages(decode_request(encode({"model": "m", "input": [question, item, question]})))
     assert body["messages"][1]["content"] == [{"type": "text", "text": "[searched the web for 'a / b']"}]
     assert [case.where for case in lost] == ["input[1]"]
 
@@ -470,8 +470,8 @@ def test_a_client_that_keeps_known_fields_only_sends_a_text():
 def test_what_was_forged_is_no_block(blocks):
     forged = Sealer().seal(encode({"blocks": blocks}), "anthropic-search")
     item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "encrypted_content": forged}
-    asked = {"type": "message", "role": "user", "content": "hi"}
-    body, _ = to_messages(decode_request(encode({"model": "m", "input": [asked, item, asked]})))
+    question = {"type": "message", "role": "user", "content": "hi"}
+    body, _ = to_messages(decode_request(encode({"model": "m", "input": [question, item, question]})))
     assert body["messages"][1]["content"] == [{"type": "text", "text": "[searched the web]"}]
 
 

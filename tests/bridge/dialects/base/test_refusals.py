@@ -44,19 +44,19 @@ def test_each_row_is_found(row: Row) -> None:
     if row.words:
         text = f"<400> Invalid: {said(row)}, it said."
         for words in (said(row), text, said(row).upper().replace("'STORE'", "'store'")):
-            found = refusal_for(row.cause, status_of(row), (None, None), words)
-            assert found is not None
+            refusal = refusal_for(row.cause, status_of(row), (None, None), words)
+            assert refusal is not None
             if "{limit}" in row.words:
-                assert found.limit == 4096
+                assert refusal.limit == 4096
             if "{given}" in row.words:
-                assert found.given == 5000
+                assert refusal.given == 5000
             if "{field}" in row.words:
-                assert found.fields == ("store",)
+                assert refusal.fields == ("store",)
     for code in row.codes:
         for codes in ((code, None), (None, code.upper())):
-            found = refusal_for(row.cause, status_of(row), codes, "x")
-            assert found is not None
-            assert found.is_certain
+            refusal = refusal_for(row.cause, status_of(row), codes, "x")
+            assert refusal is not None
+            assert refusal.is_certain
 
 
 def test_each_row_says_who_where_and_what() -> None:
@@ -162,10 +162,10 @@ def test_an_input_that_is_too_long_in_every_wording(case: str) -> None:
     status, value, limit = TOO_LONG[case]
     error = reported_error(value)
     assert error is not None
-    found = cause_of(status, error.codes, error.message or "")
-    assert found is not None
-    assert found.cause is Cause.TOO_LONG
-    assert code_for(error.code, found) == "context_length_exceeded"
+    refusal = cause_of(status, error.codes, error.message or "")
+    assert refusal is not None
+    assert refusal.cause is Cause.TOO_LONG
+    assert code_for(error.code, refusal) == "context_length_exceeded"
     detailed = refusal_for(Cause.TOO_LONG, status, error.codes, error.message or "", error.fields)
     assert detailed is not None
     assert detailed.limit == limit
@@ -192,8 +192,8 @@ def test_an_input_that_is_too_long_in_every_wording(case: str) -> None:
 def test_what_other_refusals_are_about(
     status: int | None, codes: tuple[str | None, str | None], message: str, cause: Cause | None
 ) -> None:
-    found = cause_of(status, codes, message)
-    assert (found.cause if found else None) is cause
+    refusal = cause_of(status, codes, message)
+    assert (refusal.cause if refusal else None) is cause
     if cause is not None:
         assert 400 <= STATUS_OF[cause] < 600
 
@@ -223,9 +223,9 @@ def test_words_that_a_request_may_have_put_there_are_not_certain() -> None:
     ],
 )
 def test_all_fields_that_are_named(message: str, fields: tuple[str, ...]) -> None:
-    found = refusal_for(Cause.FIELD, 400, (None, None), message)
-    assert found is not None
-    assert found.fields == fields
+    refusal = refusal_for(Cause.FIELD, 400, (None, None), message)
+    assert refusal is not None
+    assert refusal.fields == fields
 
 
 def test_every_pattern_stands_for_a_bounded_number_of_characters() -> None:

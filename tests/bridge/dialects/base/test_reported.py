@@ -89,9 +89,9 @@ FORMS: dict[str, tuple[Any, tuple[str, str | None, str | None]]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_the_words_and_the_code_are_those_within(form: str) -> None:
     value, expected = FORMS[form]
-    found = reported_error(value)
-    assert found is not None
-    assert (found.message, found.code, found.param) == expected
+    error = reported_error(value)
+    assert error is not None
+    assert (error.message, error.code, error.param) == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -101,9 +101,9 @@ def test_each_form_is_found_in_events_of_a_body(form: str) -> None:
         b": hello\n\nevent: error\ndata: " + encode(value) + b"\n\n",
         b'data: {"id": "x"}\n\nerror: ' + encode(value) + b"\n\n",
     ):
-        found = reported_in(body)
-        assert found is not None
-        assert (found.message, found.code) == expected[:2]
+        error = reported_in(body)
+        assert error is not None
+        assert (error.message, error.code) == expected[:2]
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_case_27_so_do_streams_that_have_their_own_errors(dialect: str, form: st
 
 def test_an_input_that_is_too_long_has_the_code_that_clients_know() -> None:
     words = "Input is too long for requested model."
-    said = payload_of({"error": {"code": 400, "type": "t", "message": words}})
-    assert (said.type, said.code) == ("t", "context_length_exceeded")
+    payload = payload_of({"error": {"code": 400, "type": "t", "message": words}})
+    assert (payload.type, payload.code) == ("t", "context_length_exceeded")
 
 
 def test_a_number_as_a_code_gives_way_to_the_one_of_its_cause() -> None:
@@ -189,10 +189,10 @@ LEAVES |= st.sampled_from([WORDS, "", " ", "{", "[]", '{"error": 1}', "data: {}\
 @settings(deadline=None)
 @given(st.recursive(LEAVES, nested, max_leaves=20))
 def test_whatever_comes_is_read_without_an_exception_and_bounded(value: Any) -> None:
-    found = reported_error(value)
-    if found is not None:
-        assert len(found.message or "") <= LONGEST_MESSAGE + 100
-        assert all(len(each or "") <= 200 for each in (found.code, found.type))
+    error = reported_error(value)
+    if error is not None:
+        assert len(error.message or "") <= LONGEST_MESSAGE + 100
+        assert all(len(each or "") <= 200 for each in (error.code, error.type))
     reported_in(encode(value))
     error_in_frame(value)
     assert payload_of(value).message
@@ -214,9 +214,9 @@ def test_words_come_through_whatever_is_around_them(form: str, wrapped: list[str
             value = {"error": {"message": "no", "metadata": {"raw": encode(value).decode()}}}
         else:
             value = {each: value}
-    found = reported_error(value)
-    assert found is not None
-    assert found.message == message
+    error = reported_error(value)
+    assert error is not None
+    assert error.message == message
 
 
 def test_deep_and_long_errors_cost_little() -> None:

@@ -62,7 +62,7 @@ class Sent:
         self._feed(getattr(self.machine, verb)(*args, **options))
 
     def _feed(self, events: list[Event]) -> None:
-        self.events += [made for event in events for made in self.outbound.feed(event)]
+        self.events += [chunk for event in events for chunk in self.outbound.feed(event)]
 
     def end(self, reason: str = "stop") -> list[Json]:
         self("finish", reason)
@@ -76,9 +76,9 @@ class Sent:
         folding.feed(self.events)
         whole = answer(self.machine.snapshot, SEALER)
         assert whole is not None
-        said: list[Json] = whole["output"]["message"]["content"]
-        assert unsealed(folding.answer["output"]["message"]["content"]) == unsealed(said)
-        return said
+        blocks: list[Json] = whole["output"]["message"]["content"]
+        assert unsealed(folding.answer["output"]["message"]["content"]) == unsealed(blocks)
+        return blocks
 
     @property
     def lost(self) -> list[str]:
@@ -107,9 +107,9 @@ def test_paragraphs_of_a_summary_stay_apart() -> None:
     run("reasoning_summary", "First.", 0)
     run("reasoning_summary", "Second.", 1)
     run("text", "So.")
-    thought, said = run.end()
+    thought, text = run.end()
     assert thought == {"reasoningContent": {"reasoningText": {"text": "First.\n\nSecond."}}}
-    assert said == {"text": "So."}
+    assert text == {"text": "So."}
 
 
 @pytest.mark.parametrize("shown", ["", "Hm."])
@@ -220,11 +220,11 @@ def test_a_call_that_was_cut_is_left_out_of_a_whole_answer() -> None:
     run = Sent()
     run("tool_call", 0, "a", "f", '{"x"')
     run("finish", "length")
-    found = Diagnostics()
-    whole = answer(run.machine.snapshot, SEALER, diagnostics=found)
+    diagnostics = Diagnostics()
+    whole = answer(run.machine.snapshot, SEALER, diagnostics=diagnostics)
     assert whole is not None
     assert (whole["output"]["message"]["content"], whole["stopReason"]) == ([], "max_tokens")
-    assert [case.where for case in found.of("loss")] == ["item.function_call"]
+    assert [case.where for case in diagnostics.of("loss")] == ["item.function_call"]
 
 
 @pytest.mark.parametrize(
@@ -260,11 +260,11 @@ def test_any_block_of_an_upstream_arrives_as_it_is(block: Json) -> None:
     run = Sent()
     run("item", {"type": f"bedrock:{next(iter(block))}", "id": "a", "status": "completed", "block": block})
     kind, fields = next(iter(block.items()))
-    (found,) = run.end()
+    (content,) = run.end()
     if kind == "toolUse":
-        assert found[kind]["toolUseId"] == 7
+        assert content[kind]["toolUseId"] == 7
     else:
-        assert found == {kind: fields}
+        assert content == {kind: fields}
 
 
 def test_a_text_that_is_too_long_for_one_event_is_two(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,10 +284,10 @@ def test_a_text_that_is_too_long_for_one_event_is_two(monkeypatch: pytest.Monkey
 
 # ── what is written is read ────────────────────────────────────────────────────────────────────────────
 def events_of(stream: RandomStream) -> tuple[ResponseStreamStateMachine, list[Event]]:
-    made = machine("openai")
-    inbound = responses.Inbound(made)
+    state_machine = machine("openai")
+    inbound = responses.Inbound(state_machine)
     frames = (decoder := SSEDecoder()).feed(stream.body) + decoder.close()
-    return made, [event for frame in frames for event in inbound.feed(frame.data)] + inbound.close()
+    return state_machine, [event for frame in frames for event in inbound.feed(frame.data)] + inbound.close()
 
 
 @given(streams(), st.integers(0, 1000))
@@ -302,15 +302,15 @@ def test_botocore_reads_what_is_written(stream: RandomStream, seed: int) -> None
     _, events = events_of(stream)
     chunks = [chunk for event in events for chunk in outbound.feed(event)] + outbound.close()
     data = b"".join(encode_events([chunk]) + SURFACE.keep_alive for chunk in chunks)
-    found = []
+    messages = []
     for piece in pieces_of(data, seed):
         buffer.add_data(piece)
-        found += list(buffer)
-    parsed = [EventStreamJSONParser().parse(each.to_response_dict(), shape) for each in found]
+        messages += list(buffer)
+    parsed = [EventStreamJSONParser().parse(each.to_response_dict(), shape) for each in messages]
     kinds = [next(iter(chunk)) for chunk in chunks]
     if not kinds[-1].endswith("Exception"):
         assert [next(iter(each)) for each in parsed if each] == kinds
-    assert len(found) == 2 * len(chunks)
+    assert len(messages) == 2 * len(chunks)
 
 
 LOGPROB: Any = {"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": []}
@@ -347,17 +347,17 @@ STEPS: dict[str, list[tuple[str, Any]]] = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_stream_adds_up_to_the_whole_answer(name: str) -> None:
-    made, outbound, folding = machine("openai"), Outbound(SEALER), Folding(Diagnostics())
-    events = made.start()
+    state_machine, outbound, folding = machine("openai"), Outbound(SEALER), Folding(Diagnostics())
+    events = state_machine.start()
     for call, arguments in STEPS[name]:
         if call == "annotation":
             start, end = arguments
             arguments = ({"type": "url_citation", "url": "https://a.example/", "title": "A"},)
             arguments[0].update(start_index=start, end_index=end)
-        events += getattr(made, call)(*arguments)
-    for event in events + made.finish("stop"):
+        events += getattr(state_machine, call)(*arguments)
+    for event in events + state_machine.finish("stop"):
         folding.feed(outbound.feed(event))
-    whole = answer(made.in_one_form, SEALER)
+    whole = answer(state_machine.in_one_form, SEALER)
     assert whole is not None
     assert unsealed(folding.answer["output"]) == unsealed(whole["output"])
 
@@ -366,7 +366,7 @@ def test_a_stream_adds_up_to_the_whole_answer(name: str) -> None:
 @settings(max_examples=60 * FACTOR, deadline=None)
 def test_our_own_half_reads_what_is_written(stream: RandomStream) -> None:
     """As messages and as in a capture: the same texts and calls."""
-    made, events = events_of(stream)
+    state_machine, events = events_of(stream)
     outbound, again = Outbound(SEALER), ResponseStreamStateMachine("m", wire="openai")
     chunks = [chunk for event in events for chunk in outbound.feed(event)] + outbound.close()
     frames = (decoder := SSEDecoder()).feed(encode_sse(chunks)) + decoder.close()
@@ -374,21 +374,21 @@ def test_our_own_half_reads_what_is_written(stream: RandomStream) -> None:
     for frame in frames:
         inbound.feed(frame.data, frame.event)
     inbound.close()
-    said = "".join(
+    text = "".join(
         getattr(part, "text", "") or getattr(part, "refusal", "")
-        for item in made.snapshot.output
+        for item in state_machine.snapshot.output
         for part in getattr(item, "content", None) or ()
         if item.type == "message"
     )
-    assert again.snapshot.output_text == said
-    whole = answer(made.in_one_form, SEALER)
+    assert again.snapshot.output_text == text
+    whole = answer(state_machine.in_one_form, SEALER)
     if whole is not None:
         # a refusal is said as text there, and ends as what a filter has cut
         filtered = whole["stopReason"] == "content_filtered"
-        assert again.snapshot.status == ("incomplete" if filtered else made.snapshot.status)
+        assert again.snapshot.status == ("incomplete" if filtered else state_machine.snapshot.status)
         folding = Folding(Diagnostics())
         folding.feed(chunks)
         # a stream has sent what is before a citation already, and says that its place is lost
         placed = "annotation.range" not in [case.where for case in outbound.diagnostics]
-        if made.snapshot.status == "completed" and placed:
+        if state_machine.snapshot.status == "completed" and placed:
             assert unsealed(folding.answer["output"]) == unsealed(whole["output"])

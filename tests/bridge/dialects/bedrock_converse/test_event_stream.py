@@ -45,9 +45,9 @@ TWO = ONE + encode_event("messageStop", b'{"stopReason":"end_turn"}')
 
 def decoded(*pieces: bytes) -> list[Message]:
     decoder = EventStreamDecoder()
-    found = [message for piece in pieces for message in decoder.feed(piece)]
+    messages = [message for piece in pieces for message in decoder.feed(piece)]
     decoder.close()
-    return found
+    return messages
 
 
 def sealed(data: bytes) -> bytes:
@@ -190,8 +190,8 @@ def test_messages_become_server_sent_events() -> None:
         "error",
     ]
     assert json.loads(frames[1].data)["contentBlockDelta"]["delta"] == {"text": "Hi"}
-    told = json.loads(frames[3].data)["error"]
-    assert (told["type"], told["error"]["message"]) == ("throttlingException", "Slow down.")
+    error = json.loads(frames[3].data)["error"]
+    assert (error["type"], error["error"]["message"]) == ("throttlingException", "Slow down.")
 
 
 def test_errors_and_exceptions_that_are_no_json_are_told_as_they_are() -> None:

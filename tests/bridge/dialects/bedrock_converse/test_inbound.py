@@ -130,14 +130,14 @@ def test_citations_are_of_the_text_of_their_block() -> None:
 
 def test_a_tool_that_the_service_ran_is_an_item_of_its_own() -> None:
     used = {"toolUse": {"toolUseId": "t", "name": "code", "type": "server_tool_use"}}
-    found = {"toolResult": {"toolUseId": "t", "type": "code_result"}}
+    tool_result = {"toolResult": {"toolUseId": "t", "type": "code_result"}}
     run = Read(
         start(),
         {"contentBlockStart": {"contentBlockIndex": 0, "start": used}},
         delta(0, toolUse={"input": '{"snippet":'}),
         delta(0, toolUse={"input": '"1"}'}),
         stop(0),
-        {"contentBlockStart": {"contentBlockIndex": 1, "start": found}},
+        {"contentBlockStart": {"contentBlockIndex": 1, "start": tool_result}},
         delta(1, toolResult=[{"json": {"out": 1}}]),
         stop(1),
         *text(2, "1"),

@@ -38,8 +38,8 @@ def user(*content: Any) -> dict[str, Any]:
 
 
 def call(id: str, output: Any = "seen") -> list[dict[str, Any]]:
-    made = {"type": "function_call", "call_id": id, "name": "f", "arguments": '{"a":1}'}
-    return [made, {"type": "function_call_output", "call_id": id, "output": output}]
+    item = {"type": "function_call", "call_id": id, "name": "f", "arguments": '{"a":1}'}
+    return [item, {"type": "function_call_output", "call_id": id, "output": output}]
 
 
 def test_a_plain_request() -> None:
@@ -56,11 +56,11 @@ def test_a_plain_request() -> None:
 
 
 def test_the_order_of_messages_is_the_services() -> None:
-    said = {"role": "assistant", "content": "I look."}
+    assistant = {"role": "assistant", "content": "I look."}
     first, seen = call("a")
     other, answered = call("b")
     late = {"role": "system", "content": "Hurry."}
-    items = [said, first, other, {"role": "user", "content": "Well?"}, seen, answered, late, said]
+    items = [assistant, first, other, {"role": "user", "content": "Well?"}, seen, answered, late, assistant]
     body, _ = sent(input=items, tools=[TOOL])
     assert [message["role"] for message in body["messages"]] == [
         "user",
@@ -161,9 +161,9 @@ def test_results_with_images_and_failures() -> None:
         {"type": "input_text", "text": "Seen."},
         {"type": "input_image", "image_url": f"data:image/jpeg;base64,{DATA}"},
     ]
-    made, seen = call("a", output)
+    call_item, seen = call("a", output)
     empty, none = call("b", "")
-    items = [{"role": "user", "content": "Hi"}, made, empty, seen, {**none, "status": "incomplete"}]
+    items = [{"role": "user", "content": "Hi"}, call_item, empty, seen, {**none, "status": "incomplete"}]
     body, _ = sent(input=items, tools=[TOOL])
     first, second = (block["toolResult"] for block in body["messages"][2]["content"])
     assert [next(iter(block)) for block in first["content"]] == ["text", "image"]
@@ -216,12 +216,12 @@ def test_cache_points_of_the_client() -> None:
 
 
 def test_cache_points_of_the_operator() -> None:
-    given = ConverseOptions(cache_points=True)
-    body, _ = sent(given, instructions="Be brief.", tools=[TOOL])
+    options = ConverseOptions(cache_points=True)
+    body, _ = sent(options, instructions="Be brief.", tools=[TOOL])
     ends = (body["system"][-1], body["toolConfig"]["tools"][-1], body["messages"][-1]["content"][-1])
     assert ends == (POINT, POINT, POINT)
     own = [{"role": "user", "content": [{"type": "input_text", "text": "A", **BREAK}]}]
-    assert json.dumps(sent(given, input=own)[0]).count("cachePoint") == 1
+    assert json.dumps(sent(options, input=own)[0]).count("cachePoint") == 1
 
 
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
@@ -232,9 +232,9 @@ SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
 def test_a_schema_for_the_answer() -> None:
     form = {"type": "json_schema", "name": "n", "schema": SCHEMA}
     body, lost = sent(text={"format": form})
-    made = body["outputConfig"]["textFormat"]
-    assert made["type"] == "json_schema"
-    assert json.loads(made["structure"]["jsonSchema"]["schema"]) == SCHEMA
+    text_format = body["outputConfig"]["textFormat"]
+    assert text_format["type"] == "json_schema"
+    assert json.loads(text_format["structure"]["jsonSchema"]["schema"]) == SCHEMA
     assert lost == []
     assert sent(text={"format": form}, model="amazon.nova-lite-v1:0")[1] == ["text.format"]
 
@@ -278,12 +278,12 @@ def test_a_budget_leaves_room_for_the_answer_and_takes_no_temperature() -> None:
 
 
 def test_what_the_operator_passes_on_and_adds() -> None:
-    given = ConverseOptions(
+    options = ConverseOptions(
         passes=frozenset({"guardrailConfig"}),
         extra={"performanceConfig": {"latency": "optimized"}, "inferenceConfig": {"maxTokens": 7, "topP": 1}},
     )
     guard = {"guardrailIdentifier": "g", "guardrailVersion": "1"}
-    body, lost = sent(given, guardrailConfig=guard, promptVariables={}, max_output_tokens=90)
+    body, lost = sent(options, guardrailConfig=guard, promptVariables={}, max_output_tokens=90)
     assert (body["guardrailConfig"], lost) == (guard, ["promptVariables"])
     assert body["performanceConfig"] == {"latency": "optimized"}
     assert body["inferenceConfig"] == {"maxTokens": 90, "topP": 1}

@@ -41,9 +41,9 @@ METRICS = "amazon-bedrock-invocationMetrics"
 
 
 def surface_of(dialect: Any) -> Surface:
-    found = dialect.DIALECT.surface
-    assert isinstance(found, Surface)
-    return found
+    surface = dialect.DIALECT.surface
+    assert isinstance(surface, Surface)
+    return surface
 
 
 MESSAGES, INVOKE = surface_of(anthropic_messages), surface_of(bedrock_invoke)
@@ -69,15 +69,15 @@ def of_messages(body: Json, *, stream: bool = False) -> Asked:
 
 def test_each_field_of_messages_is_read_as_there() -> None:
     typed = TypedFields({}, {}, NAMED, whole=True)
-    made = list(
+    cases = list(
         bodies(
             typed.of(params.MessageCreateParamsBase),
             typed.of(beta_content_block_param.BetaContentBlockParam),
             [],
         )
     )
-    assert len(made) > 100
-    for name, body in made:
+    assert len(cases) > 100
+    for name, body in cases:
         bare = {field: value for field, value in body.items() if field != "model"}
         assert outcome(read, {**VERSION, **bare}) == outcome(of_messages, bare), name
 
@@ -85,10 +85,10 @@ def test_each_field_of_messages_is_read_as_there() -> None:
 def outcome(ask: Callable[[Json], Asked], body: Json) -> tuple[Any, Any]:
     """The request and its losses, or why it is refused and where."""
     try:
-        found = ask(body)
+        result = ask(body)
     except InvalidRequestError as error:
         return error.message, error.param
-    return found.request, list(found.losses or ())
+    return result.request, list(result.losses or ())
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -196,17 +196,22 @@ def events_of(stream: RandomStream) -> list[Event]:
 
 def spoken(events: list[Event]) -> list[Json]:
     outbound = Outbound(SEALER)
-    return [made for event in events for made in outbound.feed(event)] + outbound.close()
+    return [chunk for event in events for chunk in outbound.feed(event)] + outbound.close()
 
 
 def of_a_text() -> list[Event]:
-    made = ResponseStreamStateMachine("m", clock=lambda: 5.0)
-    return made.start() + made.text("Hel") + made.text("lo") + made.finish("stop")
+    state_machine = ResponseStreamStateMachine("m", clock=lambda: 5.0)
+    return (
+        state_machine.start()
+        + state_machine.text("Hel")
+        + state_machine.text("lo")
+        + state_machine.finish("stop")
+    )
 
 
 def within(payload: bytes) -> Json:
-    found: Json = json.loads(b64decode(json.loads(payload)["bytes"], validate=True))
-    return found
+    chunk: Json = json.loads(b64decode(json.loads(payload)["bytes"], validate=True))
+    return chunk
 
 
 @given(streams(), st.integers(0, 1000))
@@ -222,24 +227,24 @@ def test_botocore_reads_the_stream_of_messages(stream: RandomStream, seed: int) 
     plain = anthropic_messages.Outbound(SEALER)
     chunks = [chunk for event in events for chunk in plain.feed(event)] + plain.close()
     frames = SSEDecoder().feed(anthropic_messages.encode_sse(chunks))
-    wanted = [json.loads(frame.data) for frame in frames]
-    buffer, found = eventstream.EventStreamBuffer(), []
-    data = b"".join(encode_events([made]) + INVOKE.keep_alive for made in spoken(events))
+    expected = [json.loads(frame.data) for frame in frames]
+    buffer, messages = eventstream.EventStreamBuffer(), []
+    data = b"".join(encode_events([body]) + INVOKE.keep_alive for body in spoken(events))
     for piece in pieces_of(data, seed):
         buffer.add_data(piece)
-        found += [each.to_response_dict() for each in buffer]
-    said = [each for each in found if each["headers"].get(":event-type") != "keepAlive"]
-    assert len(found) == 2 * len(said)
-    got = [json.loads(EventStreamJSONParser().parse(each, shape)["chunk"]["bytes"]) for each in said[:-1]]
-    assert without_envelopes(got) == without_envelopes(wanted[:-1])
-    if wanted[-1]["type"] == "error":
-        error = EventStreamJSONParser().parse(said[-1], shape)["Error"]
-        assert error["Message"] == wanted[-1]["error"]["message"]
+        messages += [each.to_response_dict() for each in buffer]
+    payloads = [each for each in messages if each["headers"].get(":event-type") != "keepAlive"]
+    assert len(messages) == 2 * len(payloads)
+    got = [json.loads(EventStreamJSONParser().parse(each, shape)["chunk"]["bytes"]) for each in payloads[:-1]]
+    assert without_envelopes(got) == without_envelopes(expected[:-1])
+    if expected[-1]["type"] == "error":
+        error = EventStreamJSONParser().parse(payloads[-1], shape)["Error"]
+        assert error["Message"] == expected[-1]["error"]["message"]
         assert error["Code"] in shape.members
     else:
-        last = json.loads(EventStreamJSONParser().parse(said[-1], shape)["chunk"]["bytes"])
+        last = json.loads(EventStreamJSONParser().parse(payloads[-1], shape)["chunk"]["bytes"])
         assert last.pop(METRICS)["invocationLatency"] >= 0
-        assert last == wanted[-1] == {"type": "message_stop"}
+        assert last == expected[-1] == {"type": "message_stop"}
 
 
 def without_envelopes(chunks: list[Json]) -> list[Json]:
@@ -249,8 +254,8 @@ def without_envelopes(chunks: list[Json]) -> list[Json]:
         for value in (*chunk.get("delta", {}).values(), *chunk.get("content_block", {}).values()):
             if isinstance(value, str) and value.startswith("or1."):
                 text = text.replace(value, "sealed")
-    found: list[Json] = json.loads(text)
-    return found
+    result: list[Json] = json.loads(text)
+    return result
 
 
 @given(streams())
@@ -264,19 +269,25 @@ def test_a_capture_is_read_as_one_of_messages(stream: RandomStream) -> None:
         (anthropic_messages.Inbound, anthropic_messages.encode_sse(chunks)),
         (Inbound, encode_sse(spoken(events))),
     ):
-        made = machine("openai")
-        inbound = inbound_of(made, SEALER)
+        state_machine = machine("openai")
+        inbound = inbound_of(state_machine, SEALER)
         for frame in SSEDecoder().feed(data):
             inbound.feed(frame.data, frame.event)
         inbound.close()
-        snapshots.append((made.snapshot.status, made.snapshot.output_text, len(made.snapshot.output)))
+        snapshots.append(
+            (
+                state_machine.snapshot.status,
+                state_machine.snapshot.output_text,
+                len(state_machine.snapshot.output),
+            )
+        )
     assert snapshots[0] == snapshots[1]
 
 
 def test_the_metrics_are_those_of_the_usage() -> None:
-    made = ResponseStreamStateMachine("m", clock=iter([5.0, *[8.0] * 99]).__next__)
-    events = made.start() + made.text("Hello")
-    made.usage(
+    state_machine = ResponseStreamStateMachine("m", clock=iter([5.0, *[8.0] * 99]).__next__)
+    events = state_machine.start() + state_machine.text("Hello")
+    state_machine.usage(
         {
             "input_tokens": 10,
             "output_tokens": 3,
@@ -285,7 +296,7 @@ def test_the_metrics_are_those_of_the_usage() -> None:
             "output_tokens_details": {"reasoning_tokens": 0},
         }
     )
-    last = spoken(events + made.finish("stop"))[-1]["chunk"]
+    last = spoken(events + state_machine.finish("stop"))[-1]["chunk"]
     assert last == {
         "type": "message_stop",
         METRICS: {
@@ -308,8 +319,12 @@ FAILURES = [
 
 @pytest.mark.parametrize(("code", "name"), FAILURES)
 def test_a_failure_within_the_stream_is_an_exception(code: str, name: str) -> None:
-    made = ResponseStreamStateMachine("m")
-    events = made.start() + made.text("Hel") + made.fail(HttpError(500, "No more.", code=code))
+    state_machine = ResponseStreamStateMachine("m")
+    events = (
+        state_machine.start()
+        + state_machine.text("Hel")
+        + state_machine.fail(HttpError(500, "No more.", code=code))
+    )
     last = spoken(events)[-1]
     assert list(last) == [name]
     assert "No more." in last[name]["message"]
@@ -318,31 +333,33 @@ def test_a_failure_within_the_stream_is_an_exception(code: str, name: str) -> No
 
 
 def test_a_stream_that_ends_early_ends_with_an_exception() -> None:
-    made = ResponseStreamStateMachine("m")
-    assert list(spoken(made.start() + made.text("Hel"))[-1]) == ["modelStreamErrorException"]
+    state_machine = ResponseStreamStateMachine("m")
+    assert list(spoken(state_machine.start() + state_machine.text("Hel"))[-1]) == [
+        "modelStreamErrorException"
+    ]
 
 
 def test_a_refusal_has_the_words_and_details_that_clients_of_messages_know() -> None:
     error = HttpError(400, "maximum context length is 9 tokens", code="context_length_exceeded")
     error.native = {"anthropic": {"details": {"error_code": "x"}}}
-    said = json.loads(INVOKE.error(error))
-    assert said["message"].startswith("prompt is too long")
-    assert said["details"] == {"error_code": "x"}
-    assert "type" not in said
+    body = json.loads(INVOKE.error(error))
+    assert body["message"].startswith("prompt is too long")
+    assert body["details"] == {"error_code": "x"}
+    assert "type" not in body
     assert INVOKE.error_headers(error) == {"x-amzn-errortype": "ValidationException"}
 
 
 def test_a_text_that_is_too_long_for_one_event_is_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sent, "_LONGEST_EVENT", 150)
     long = "é" * 300
-    made = ResponseStreamStateMachine("m")
+    state_machine = ResponseStreamStateMachine("m")
     events = [
-        *made.start(),
-        *made.reasoning(long),
-        *made.text(long),
-        *made.tool_call(0, "a", "f", f'"{long}"'),
+        *state_machine.start(),
+        *state_machine.reasoning(long),
+        *state_machine.text(long),
+        *state_machine.tool_call(0, "a", "f", f'"{long}"'),
     ]
-    events += made.finish("tool_calls")
+    events += state_machine.finish("tool_calls")
     chunks = [within(message.payload) for message in EventStreamDecoder().feed(encode_events(spoken(events)))]
     deltas = [chunk["delta"] for chunk in chunks if chunk["type"] == "content_block_delta"]
     assert len(deltas) > 9
@@ -368,12 +385,12 @@ def test_a_stream_is_read_however_it_is_cut() -> None:
 
 def test_a_stream_that_is_cut_before_its_stop_reason_is_no_whole_answer() -> None:
     for at in range(len(encode_events(spoken(of_a_text())[:-1]))):
-        made = machine("openai")
-        inbound, reader = Inbound(made), FramesOfMessages()
+        state_machine = machine("openai")
+        inbound, reader = Inbound(state_machine), FramesOfMessages()
         for frame in SSEDecoder().feed(reader.feed(WHOLE[:at])):
             inbound.feed(frame.data, frame.event)
         inbound.close()
-        assert made.snapshot.status == "failed", at
+        assert state_machine.snapshot.status == "failed", at
 
 
 def test_a_byte_that_is_another_is_found() -> None:
@@ -397,11 +414,11 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_a_chunk_that_is_none_of_messages_is_no_answer(name: str) -> None:
-    made = machine("openai")
-    inbound = Inbound(made)
+    state_machine = machine("openai")
+    inbound = Inbound(state_machine)
     inbound.feed(ODD[name])
     inbound.close()
-    assert made.snapshot.status == "failed"
+    assert state_machine.snapshot.status == "failed"
     capture = bedrock_invoke.DIALECT.capture
     if name != "no JSON":
         assert not capture.recognises(json.loads(ODD[name]))
@@ -409,22 +426,22 @@ def test_a_chunk_that_is_none_of_messages_is_no_answer(name: str) -> None:
 
 def test_a_chunk_may_have_its_name_beside_it() -> None:
     """As an event of the stream and as boto3 gives it."""
-    made = machine("openai")
-    inbound = Inbound(made)
+    state_machine = machine("openai")
+    inbound = Inbound(state_machine)
     for message in EventStreamDecoder().feed(WHOLE):
         inbound.feed(message.payload, "chunk")
     inbound.close()
-    assert (made.snapshot.status, made.snapshot.output_text) == ("completed", "Hello")
+    assert (state_machine.snapshot.status, state_machine.snapshot.output_text) == ("completed", "Hello")
 
 
 def test_an_exception_in_a_capture_fails_its_response() -> None:
     data = encode_events(spoken(of_a_text())[:3])
     data += encode_event("throttlingException", b'{"message":"Slow down."}', message="exception")
-    made = machine("openai")
-    inbound = Inbound(made)
+    state_machine = machine("openai")
+    inbound = Inbound(state_machine)
     for frame in SSEDecoder().feed(FramesOfMessages().feed(data)):
         inbound.feed(frame.data, frame.event)
     inbound.close()
-    assert made.snapshot.status == "failed"
-    assert made.snapshot.error is not None
-    assert "Slow down." in made.snapshot.error.message
+    assert state_machine.snapshot.status == "failed"
+    assert state_machine.snapshot.error is not None
+    assert "Slow down." in state_machine.snapshot.error.message

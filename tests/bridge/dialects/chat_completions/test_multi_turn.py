@@ -59,9 +59,9 @@ class Client:
             inbound.feed(frame)
         inbound.close()
         assert heard.snapshot.status == "completed"
-        found: list[Json] = plain(heard.snapshot)["output"]
-        self.history += found
-        return found
+        output: list[Json] = plain(heard.snapshot)["output"]
+        self.history += output
+        return output
 
 
 def answer(call: Json, output: Any) -> Json:
@@ -106,14 +106,14 @@ def test_thinking_parallel_tools_images_and_a_namespaced_call(wire: str) -> None
         answer(reported[1], "born"),
         answer(reported[0], pictured),
     )
-    said = next(message for message in second["messages"] if message.get("tool_calls"))
-    assert [call["function"]["name"] for call in said["tool_calls"]] == [
+    turn = next(message for message in second["messages"] if message.get("tool_calls"))
+    assert [call["function"]["name"] for call in turn["tool_calls"]] == [
         "look",
         "agents__spawn_child",
         "apply_patch",
         "shell",
     ]
-    assert json.loads(said["tool_calls"][2]["function"]["arguments"]) == {"input": "*** Begin Patch"}
+    assert json.loads(turn["tool_calls"][2]["function"]["arguments"]) == {"input": "*** Begin Patch"}
     shown = second["messages"][-1]
     assert (shown["role"], shown["content"][-1]["type"]) == ("user", "image_url")  # tools can't show pictures
     client.hear(chunk(content="Done."), chunk("stop"), b"[DONE]")

@@ -36,8 +36,8 @@ NEEDED = {
 def test_n1_each_field_of_a_request_arrives() -> None:
     typed = TypedFields(NEEDED, {}, NAMED, whole=True)
     bases = typed.of(params.CompletionCreateParamsBase)
-    made = bodies(bases, typed.of(messages.ChatCompletionMessageParam))
-    assert_none_is_silent(made, through, REQUEST_ROWS, alike=alike, fewest=80)
+    samples = bodies(bases, typed.of(messages.ChatCompletionMessageParam))
+    assert_none_is_silent(samples, through, REQUEST_ROWS, alike=alike, fewest=80)
 
 
 @pytest.mark.parametrize("from_stream", [False, True], ids=["whole upstream", "streamed upstream"])
@@ -45,6 +45,6 @@ def test_n1_each_field_of_a_request_arrives() -> None:
 def test_n1_each_field_of_an_answer_comes_back(from_stream: bool, to_stream: bool) -> None:
     typed = TypedFields({"ChatCompletionTokenLogprob": TOKEN}, {}, NAMED_OF_ANSWERS, whole=True)
     kinds = (ChatCompletion, ChatCompletionChunk)
-    made = answers(sample for kind in kinds for sample in typed.of(kind))
+    samples = answers(sample for kind in kinds for sample in typed.of(kind))
     through = partial(answered, from_stream=from_stream, to_stream=to_stream)
-    assert_none_is_silent(made, through, ANSWER_ROWS, ours=OURS, fewest=80)
+    assert_none_is_silent(samples, through, ANSWER_ROWS, ours=OURS, fewest=80)

@@ -88,8 +88,8 @@ SENT: dict[str, tuple[Json, set[str]]] = {
 
 def sent(body: Json, form: Any, **options: Any) -> tuple[Json, list[str]]:
     request = decode_request(encode({"model": "m", "input": "Hi", **body}))
-    made, noted = to_chat(request, options=ChatOptions(web_search=form, **options))
-    return json.loads(encode(made)), [case.where for case in noted.of("loss")]
+    chat, noted = to_chat(request, options=ChatOptions(web_search=form, **options))
+    return json.loads(encode(chat)), [case.where for case in noted.of("loss")]
 
 
 def test_each_form_is_known_here() -> None:
@@ -138,10 +138,10 @@ def test_a_search_that_is_required_is_left_to_the_model(choice: Any) -> None:
 
 
 def test_what_was_found_before_is_a_text() -> None:
-    found = {"type": "search", "query": "x", "sources": [{"url": "https://a.example", "title": "A"}]}
-    item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": found}
-    asked = {"type": "message", "role": "user", "content": "Hi"}
-    body, lost = sent({"input": [asked, item, asked]}, "openrouter")
+    action = {"type": "search", "query": "x", "sources": [{"url": "https://a.example", "title": "A"}]}
+    item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action}
+    question = {"type": "message", "role": "user", "content": "Hi"}
+    body, lost = sent({"input": [question, item, question]}, "openrouter")
     assert body["messages"][1] == {
         "role": "assistant",
         "content": "[searched the web for 'x' and found\n- A https://a.example]",
@@ -155,8 +155,8 @@ def items(*frames: bytes, form: Any = "openrouter", wire: str = "openai") -> lis
     validator = StreamValidator(wire)  # type: ignore[arg-type]
     assert not [each for event in ran.events for each in validator.feed(event)]
     assert not validator.close()
-    found: list[Json] = plain(ran.response)["output"]
-    return found
+    output: list[Json] = plain(ran.response)["output"]
+    return output
 
 
 CITED = {
@@ -191,15 +191,15 @@ def test_perplexitys_lists_are_one_search() -> None:
         "citations": ["https://a.example"],
         "search_results": [{"url": "https://a.example", "title": "A"}],
     }
-    said = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}
-    _, search = items(frame(choices=[said], **lists), frame(choices=[said], **lists), chunk("stop"), DONE)
+    choice = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}
+    _, search = items(frame(choices=[choice], **lists), frame(choices=[choice], **lists), chunk("stop"), DONE)
     assert search["action"]["sources"] == [SOURCE]
 
 
 def test_zais_list_is_a_search() -> None:
     ended = {"index": 0, "delta": {}, "finish_reason": "stop"}
-    found = [{"link": "https://a.example", "title": "A", "content": "c"}, {"link": 3}, 7]
-    _, search = items(chunk(content="Hi"), frame(choices=[ended], web_search=found), DONE, form="zai")
+    results = [{"link": "https://a.example", "title": "A", "content": "c"}, {"link": 3}, 7]
+    _, search = items(chunk(content="Hi"), frame(choices=[ended], web_search=results), DONE, form="zai")
     assert search["action"]["sources"] == [SOURCE]
 
 
@@ -213,7 +213,7 @@ def test_what_groq_ran_has_its_queries() -> None:
         3,
         {"type": []},
     ]
-    found = items(
+    output = items(
         chunk(executed_tools=[begun]),
         chunk(content="Hi"),
         chunk(executed_tools=[{**tools[0], "search_results": results}, *tools[1:]]),
@@ -221,7 +221,7 @@ def test_what_groq_ran_has_its_queries() -> None:
         DONE,
         form="groq",
     )
-    assert [item.get("action") for item in found[1:]] == [
+    assert [item.get("action") for item in output[1:]] == [
         {"type": "search", "query": "x", "sources": [SOURCE]},
         {"type": "search", "query": ""},
     ]
@@ -248,8 +248,8 @@ def test_sources_without_end_are_cut() -> None:
 
 def test_a_search_may_follow_a_call() -> None:
     called = chunk(tool_calls=[part("{}", name="f", id="c", index=0)])
-    found = items(called, chunk(annotations=[CITED]), chunk("tool_calls"), DONE)
-    assert {"function_call", "web_search_call"} <= {item["type"] for item in found}
+    output = items(called, chunk(annotations=[CITED]), chunk("tool_calls"), DONE)
+    assert {"function_call", "web_search_call"} <= {item["type"] for item in output}
 
 
 # ── its clients ────────────────────────────────────────────────────────────────────────────────────────
@@ -258,8 +258,8 @@ def test_a_clients_search_is_that_of_responses() -> None:
         "search_context_size": "low",
         "user_location": {"type": "approximate", "approximate": LOCATION},
     }
-    given = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "web_search_options": options}
-    request, lost = from_chat(encode(given))
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "web_search_options": options}
+    request, lost = from_chat(encode(body))
     (tool,) = plain(request)["tools"]
     assert tool == {
         "type": "web_search",
@@ -272,9 +272,9 @@ def test_a_clients_search_is_that_of_responses() -> None:
 
 
 def test_a_malformed_place_is_named() -> None:
-    given = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     with pytest.raises(InvalidRequestError) as refused:
-        from_chat(encode({**given, "web_search_options": {"user_location": 3}}))
+        from_chat(encode({**body, "web_search_options": {"user_location": 3}}))
     assert refused.value.param == "web_search_options.user_location"
 
 

@@ -47,10 +47,10 @@ def test_n1_an_unknown_field_of_the_message_comes_back(form: str) -> None:
     outbound = Outbound()
     chunks = [each for event in events for each in outbound.feed(event)]
     sent = [decode_json(line[6:]) for line in encode_chunks(chunks).splitlines() if line]
-    found: Json = {}
+    delta: Json = {}
     for each in sent:
-        found |= each["choices"][0]["delta"]
-    assert found.items() >= OF_TOMORROW.items()
+        delta |= each["choices"][0]["delta"]
+    assert delta.items() >= OF_TOMORROW.items()
     assert sent[-1]["choices"][0]["finish_reason"] == "stop"
 
 

@@ -207,8 +207,8 @@ def test_approvals_are_asked_by_an_extension_event(method: str, kind: str) -> No
         "method": method,
         "params": {"itemId": "c", "reason": None, "cwd": "/w"},
     }
-    (asked,) = fed(request, ended()).extensions("codex:approval_request")
-    assert asked == {"request_id": 7, "kind": kind, "item_id": "c", "cwd": "/w"}
+    (approval,) = fed(request, ended()).extensions("codex:approval_request")
+    assert approval == {"request_id": 7, "kind": kind, "item_id": "c", "cwd": "/w"}
 
 
 def test_a_request_nobody_answers_is_a_warning() -> None:

@@ -214,8 +214,8 @@ def test_searches_and_mcp_calls_are_items() -> None:
     [("exec_approval_request", "command_execution"), ("apply_patch_approval_request", "file_change")],
 )
 def test_approvals_are_asked_by_their_call(event: str, kind: str) -> None:
-    (asked,) = fed(legacy(event, call_id="c", cwd="/w"), DONE).extensions("codex:approval_request")
-    assert asked == {"request_id": "c", "kind": kind, "item_id": "c", "cwd": "/w"}
+    (approval,) = fed(legacy(event, call_id="c", cwd="/w"), DONE).extensions("codex:approval_request")
+    assert approval == {"request_id": "c", "kind": kind, "item_id": "c", "cwd": "/w"}
 
 
 def test_display_events_are_extension_events() -> None:

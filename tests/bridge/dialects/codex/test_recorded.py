@@ -138,11 +138,11 @@ def test_compaction_turn_is_an_item_and_its_usage_its_own(path: Path) -> None:
 @pytest.mark.parametrize("path", shared_files("codex", "tool_command_approval.jsonl"))
 def test_recorded_approval_is_an_extension_event(path: Path) -> None:
     fed = CheckedInbound(Inbound, json_lines(path))
-    (asked,) = fed.extensions("codex:approval_request")
-    assert asked["request_id"] == 0
-    assert asked["kind"] == "command_execution"
-    assert asked["item_id"] == fed.output[0]["id"]
-    assert asked["command"] == fed.output[0]["command"]
+    (approval,) = fed.extensions("codex:approval_request")
+    assert approval["request_id"] == 0
+    assert approval["kind"] == "command_execution"
+    assert approval["item_id"] == fed.output[0]["id"]
+    assert approval["command"] == fed.output[0]["command"]
     assert fed.extensions("codex:request_resolved") == [{"request_id": 0}]
 
 

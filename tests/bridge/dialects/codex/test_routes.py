@@ -44,9 +44,9 @@ def test_what_is_read_has_a_handler_and_nothing_else_has(generation: Generation)
 @pytest.mark.parametrize(("generation", "name"), ROWS)
 def test_every_row_is_reached_and_nothing_in_it_is_unknown(generation: Generation, name: str) -> None:
     frame = wrapped(generation, name)
-    said = notification_of(frame)
-    assert said is not None
-    assert (said.generation, said.name) == (generation, name)
+    notification = notification_of(frame)
+    assert notification is not None
+    assert (notification.generation, notification.name) == (generation, name)
     stream = CheckedInbound(Inbound, [frame])
     assert not [note for note in stream.notes("ignored") if "unknown" in note]
     route = ROUTES[generation][name]
@@ -63,8 +63,8 @@ def test_requests_are_asked_or_said_to_be_unanswered(generation: Generation, nam
         return
     frame = wrapped(generation, name) | {"id": 7}
     stream = CheckedInbound(Inbound, [frame])
-    asked = stream.extensions("codex:approval_request")
-    assert [each["request_id"] for each in asked] == ([7] if route.action is Action.ASKED else [])
+    approvals = stream.extensions("codex:approval_request")
+    assert [each["request_id"] for each in approvals] == ([7] if route.action is Action.ASKED else [])
     assert len(stream.notes("warning")) == (route.action is Action.UNANSWERED)
     del frame["id"]
     assert CheckedInbound(Inbound, [frame]).notes("ignored") == [f"{name}: a request without an id"]

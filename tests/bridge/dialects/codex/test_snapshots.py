@@ -151,6 +151,6 @@ def test_replays_as_chat_completions(snapshot: SnapshotAssertion, replay: str) -
     again = CheckedInbound(
         chat_completions.Inbound, [frame.data for frame in decoder.feed(data) + decoder.close()]
     )
-    told = "" if replay == "tool_then_text" else stream.response.output_text
-    assert again.response.output_text == told
+    expected = "" if replay == "tool_then_text" else stream.response.output_text
+    assert again.response.output_text == expected
     assert data == snapshot

@@ -40,7 +40,7 @@ def sent(n: int = 2, **options: Any) -> list[Any]:
     chunks: list[Any] = []
     for each in STREAM:
         for number, inbound in enumerate(inbounds):
-            chunks += [made for event in inbound.feed(each) for made in choices.feed(number, event)]
+            chunks += [piece for event in inbound.feed(each) for piece in choices.feed(number, event)]
     assert not list(choices.diagnostics)
     return chunks + choices.close()
 
@@ -93,7 +93,7 @@ def test_calls_are_not_repeated_in_the_json_of_a_completion() -> None:
 def test_a_response_that_is_incomplete_has_no_calls_to_run() -> None:
     outbound, machine = Outbound(), ResponseStreamStateMachine(model="m")
     events = machine.start() + machine.tool_call(0, "c", "look", "{}") + machine.finish("length")
-    completion = [made for event in events for made in outbound.feed(event)][-1]
+    completion = [piece for event in events for piece in outbound.feed(event)][-1]
     assert isinstance(completion, FinishedCompletion)
     assert (completion.tool_calls, completion.reason) == (None, "length")
 

@@ -219,7 +219,7 @@ def test_references_with_an_address_are_citations_and_others_pass_whole() -> Non
 
 
 def test_fields_without_an_event_travel_as_extensions() -> None:
-    given = {
+    fields = {
         "statefulMarker": "m1",
         "ipCitations": [{"citations": {"url": "u", "license": "MIT", "snippet": "s"}}],
         "codeVulnAnnotations": [{"details": {"type": "t", "description": "d"}}],
@@ -227,9 +227,9 @@ def test_fields_without_an_event_travel_as_extensions() -> None:
         "contextManagement": {"applied_edits": []},
         "retryReason": "copyright",
     }
-    stream = fed(delta(**given), STOP)
+    stream = fed(delta(**fields), STOP)
     assert stream.extensions("copilot:stateful_marker") == [{"value": "m1"}]
-    assert sum(event.type.startswith("copilot:") for event in stream.events) == len(given)
+    assert sum(event.type.startswith("copilot:") for event in stream.events) == len(fields)
 
 
 # ── the end ────────────────────────────────────────────────────────────────────────────────────────

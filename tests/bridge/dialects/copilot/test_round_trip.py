@@ -61,16 +61,16 @@ PLAYERS: dict[str, Callable[[Run, int, Any], None]] = {
 
 def said(output: list[dict[str, Any]]) -> list[tuple[str, Any]]:
     """Items without ids; texts that follow each other are one, since deltas know no messages."""
-    found: list[tuple[str, Any]] = []
+    entries: list[tuple[str, Any]] = []
     for item in output:
         if item["type"] == "function_call":
-            found.append(("call", (item["call_id"], item["name"], item["arguments"])))
+            entries.append(("call", (item["call_id"], item["name"], item["arguments"])))
             continue
         text = "".join(part["text"] for part in item["content"])
-        if found and found[-1][0] == item["type"]:
-            text = found.pop()[1] + text
-        found.append((item["type"], text))
-    return found
+        if entries and entries[-1][0] == item["type"]:
+            text = entries.pop()[1] + text
+        entries.append((item["type"], text))
+    return entries
 
 
 @settings(max_examples=40 * FACTOR)

@@ -39,10 +39,10 @@ def test_n1_each_arrives_at_gemini(title: str) -> None:
 @pytest.mark.parametrize("title", DRAWN["SAMPLES"])
 @pytest.mark.parametrize("dialect", OTHERS)
 def test_each_field_is_sent_refused_or_a_loss_elsewhere(dialect: str, title: str) -> None:
-    found = DRAWN["fate"](title, dialect)
+    fate = DRAWN["fate"](title, dialect)
     if title in REFUSED:
-        assert found == "refused"
+        assert fate == "refused"
     elif title in OF_GEMINI_ALONE | LOST[dialect]:
-        assert found == "loss"
+        assert fate == "loss"
     else:
-        assert found in ("sent", "honoured")
+        assert fate in ("sent", "honoured")

@@ -44,8 +44,8 @@ FIELDS = fields_in_list()
 @pytest.mark.parametrize("field", [each for each in FIELDS["requests"] if not is_ours("requests", each)])
 def test_n1_each_field_of_a_request_arrives_as_it_came(field: str) -> None:
     body = FIELDS["requests"][field]
-    found, report = sent(body)
-    assert missing(alike(body), found) == []
+    payload, report = sent(body)
+    assert missing(alike(body), payload) == []
     assert report == []
 
 
@@ -67,8 +67,8 @@ def test_n1_how_functions_are_called_arrives_as_it_came(mode: str, names: list[s
 @pytest.mark.parametrize("name", ["mcpServers", "ofTomorrow"])
 def test_n1_tools_of_googles_arrive_as_they_came(name: str) -> None:
     tools: list[Json] = [{name: [{"name": "a"}]}, {name: {"type": "b"}}, {name: {}}, {"urlContext": {}}]
-    found, report = sent(asking(tools=tools))
-    assert (found["tools"], report) == (tools, [])
+    payload, report = sent(asking(tools=tools))
+    assert (payload["tools"], report) == (tools, [])
 
 
 @pytest.mark.parametrize("schemas", ["parametersJsonSchema", "parameters"])
@@ -156,12 +156,12 @@ def test_files_that_google_keeps_can_be_refused() -> None:
 @pytest.mark.parametrize("form", ["wav", "mp3", "l16;rate=24000"])
 def test_sounds_arrive_from_every_surface(form: str) -> None:
     sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": form}}
-    asked = {"input": [{"role": "user", "content": [sound]}]}
+    request_body = {"input": [{"role": "user", "content": [sound]}]}
     if ";" in form:
         with pytest.raises(InvalidRequestError):
-            to_gemini(decode_request(encode(asked)), model="gemini-3-pro")
+            to_gemini(decode_request(encode(request_body)), model="gemini-3-pro")
         return
-    body, diagnostics = to_gemini(decode_request(encode(asked)), model="gemini-3-pro")
+    body, diagnostics = to_gemini(decode_request(encode(request_body)), model="gemini-3-pro")
     assert body["contents"][0]["parts"] == [{"inlineData": {"mimeType": f"audio/{form}", "data": "AAAA"}}]
     assert list(diagnostics) == []
 
@@ -180,13 +180,13 @@ def test_the_service_tier_of_other_clients_arrives(tier: str, expected: str | No
 
 @pytest.mark.parametrize("field", sorted(FIELDS["answers"]))
 def test_n1_each_field_of_an_answer_comes_back(field: str) -> None:
-    given = as_answer(deepcopy(FIELDS["answers"][field]))
-    streamed, whole, report = returned([given])
+    expected = as_answer(deepcopy(FIELDS["answers"][field]))
+    streamed, whole, report = returned([expected])
     if ours := is_ours("answers", field):
         assert bool(report) is ours.startswith("a loss")
         return
-    assert missing(parts_joined(given), parts_joined(streamed)) == []
-    assert missing(parts_joined(given), parts_joined(whole)) == []
+    assert missing(parts_joined(expected), parts_joined(streamed)) == []
+    assert missing(parts_joined(expected), parts_joined(whole)) == []
     assert report == []
 
 
@@ -206,17 +206,17 @@ def test_n1_what_chunks_from_the_middle_say_comes_back() -> None:
         {**piece({"text": "c"}), "usageMetadata": {"promptTokenCount": 9}},
         {"candidates": [{"finishReason": "STOP"}]},
     ]
-    for found in returned(frames)[:2]:
-        assert missing({"usageMetadata": usage, "createTime": "2026"}, found) == []
-        assert found["candidates"][0]["safetyRatings"] == ratings
-        assert found["candidates"][0]["content"]["parts"] == [{"text": "abc"}]
+    for response in returned(frames)[:2]:
+        assert missing({"usageMetadata": usage, "createTime": "2026"}, response) == []
+        assert response["candidates"][0]["safetyRatings"] == ratings
+        assert response["candidates"][0]["content"]["parts"] == [{"text": "abc"}]
 
 
 def test_n1_the_sources_of_all_chunks_come_back() -> None:
     sources = [{"uri": f"https://{name}.example", "startIndex": 0, "endIndex": 1} for name in "abc"]
     frames = [piece({"text": "x"}, citationMetadata={"citationSources": [each]}) for each in sources]
-    for found in returned([*frames, {"candidates": [{"finishReason": "STOP"}]}])[:2]:
-        assert found["candidates"][0]["citationMetadata"] == {"citationSources": sources}
+    for response in returned([*frames, {"candidates": [{"finishReason": "STOP"}]}])[:2]:
+        assert response["candidates"][0]["citationMetadata"] == {"citationSources": sources}
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def test_n1_the_sources_of_all_chunks_come_back() -> None:
 )
 def test_n1_every_reason_for_an_end_is_told_as_it_came(reason: str) -> None:
     frame = piece({"text": "a"}, finishReason=reason, finishMessage="Not this.")
-    *found, report = returned([frame])
-    for answered in found:
+    *responses, report = returned([frame])
+    for answered in responses:
         (candidate,) = answered["candidates"]
         assert (candidate["finishReason"], candidate["finishMessage"]) == (reason, "Not this.")
     assert [each for each in report if each.startswith("loss")] == []
@@ -235,17 +235,17 @@ def test_n1_every_reason_for_an_end_is_told_as_it_came(reason: str) -> None:
 @pytest.mark.parametrize("parts", [[], [{"text": "So"}]])
 def test_n1_each_reason_of_what_was_kept_back_is_its_own(reason: str, parts: list[Json]) -> None:
     frame = piece(*parts, finishReason=reason, finishMessage="Not this.")
-    for found in returned([frame])[:2]:
-        (candidate,) = found["candidates"]
+    for response in returned([frame])[:2]:
+        (candidate,) = response["candidates"]
         assert (candidate["finishReason"], candidate["finishMessage"]) == (reason, "Not this.")
-        assert "promptFeedback" not in found
+        assert "promptFeedback" not in response
 
 
 def test_n1_a_blocked_prompt_comes_back_as_one() -> None:
     blocked = {"blockReason": "BLOCKLIST", "blockReasonMessage": "No.", "safetyRatings": [{"blocked": True}]}
-    for found in returned([{"promptFeedback": blocked}])[:2]:
-        assert found["promptFeedback"] == blocked
-        assert "candidates" not in found
+    for response in returned([{"promptFeedback": blocked}])[:2]:
+        assert response["promptFeedback"] == blocked
+        assert "candidates" not in response
 
 
 def test_n1_the_upstreams_name_of_its_model_is_in_every_chunk() -> None:
@@ -268,8 +268,8 @@ def test_n1_fields_of_parts_come_back_with_their_parts() -> None:
         {"audioTranscription": {"text": "said"}},
     ]
     frame = piece(*parts, finishReason="STOP")
-    for found in returned([frame])[:2]:
-        assert parts_joined(found)["candidates"][0]["content"]["parts"] == parts
+    for response in returned([frame])[:2]:
+        assert parts_joined(response)["candidates"][0]["content"]["parts"] == parts
 
 
 def test_n1_what_is_said_besides_an_error_comes_back() -> None:
@@ -295,13 +295,13 @@ def test_what_is_said_of_the_counts_of_one_answer_is_not_said_of_several() -> No
 
 
 def test_t4_elsewhere_what_is_said_besides_is_lost_by_its_name() -> None:
-    made = chat_completions.Outbound()
+    outbound = chat_completions.Outbound()
     machine = ResponseStreamStateMachine("gemini-3-pro")
     frame = piece({"text": "a"}, finishReason="STOP", safetyRatings=[{"blocked": False}])
     inbound = Inbound(machine, SEALER)
     for event in inbound.feed(encode(frame)) + inbound.close():
-        made.feed(event)
-    assert [case.where for case in made.diagnostics.of("loss")] == ["safetyRatings"]
+        outbound.feed(event)
+    assert [case.where for case in outbound.diagnostics.of("loss")] == ["safetyRatings"]
 
 
 def test_n1_what_was_counted_before_a_failure_is_known() -> None:

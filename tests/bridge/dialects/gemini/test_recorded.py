@@ -83,5 +83,5 @@ def test_sources_are_cited_at_characters() -> None:
     assert [
         (part["text"][each["start_index"] : each["end_index"]], each["url"]) for each in part["annotations"]
     ] == segments
-    said = native_of(fed.response, "gemini")["groundingMetadata"]
-    assert said["webSearchQueries"] == grounding["webSearchQueries"]
+    metadata = native_of(fed.response, "gemini")["groundingMetadata"]
+    assert metadata["webSearchQueries"] == grounding["webSearchQueries"]

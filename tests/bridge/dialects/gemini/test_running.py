@@ -44,14 +44,14 @@ def test_n1_what_it_has_of_its_own_goes_to_gemini_alone() -> None:
     for settings in ({"ofTomorrow": 1}, {}):
         tools = [{"codeExecution": settings}]
         request, _ = from_gemini(encode({"contents": [HELLO], "tools": tools}))
-        made, lost = to_gemini(request, model="gemini-3-pro")
-        assert made["tools"] == tools
+        body, lost = to_gemini(request, model="gemini-3-pro")
+        assert body["tools"] == tools
         assert lost.of("loss") == []
 
 
 def test_what_was_run_before_is_a_loss_at_the_next_turn() -> None:
-    said = {"role": "model", "parts": [*RAN, {"text": "1"}]}
-    request, _ = from_gemini(encode({"contents": [HELLO, said, HELLO]}))
+    turn = {"role": "model", "parts": [*RAN, {"text": "1"}]}
+    request, _ = from_gemini(encode({"contents": [HELLO, turn, HELLO]}))
     body, lost = to_responses(request, model="m")
     assert [item["role"] for item in body["input"]] == ["user", "assistant", "user"]
     assert len(lost.of("loss")) == len(RAN)

@@ -64,19 +64,19 @@ def test_no_search_is_made_up_or_stands_behind_what_was_cut(grounding: Json, fin
 
 
 def test_its_own_search_leaves_no_text_in_the_history() -> None:
-    asked = {"type": "message", "role": "user", "content": "Hi"}
+    question = {"type": "message", "role": "user", "content": "Hi"}
     output, _ = fed(chunk("Hi", groundingMetadata=GROUNDED, finishReason="STOP"))
-    body, lost = sent({"input": [asked, *output, asked]})
+    body, lost = sent({"input": [question, *output, question]})
     assert body["contents"][1]["parts"] == [{"text": "Hi"}]
     assert lost == ["content.annotations"]
     foreign = {**output[1], "encrypted_content": "orb1.s.x"}
-    assert len(sent({"input": [asked, foreign, asked]})[0]["contents"]) == 3
+    assert len(sent({"input": [question, foreign, question]})[0]["contents"]) == 3
 
 
 def sent(body: Json, model: str = "gemini-3-pro") -> tuple[Json, list[str]]:
     request = decode_request(encode({"model": model, "input": "Hi", **body}))
-    made, noted = to_gemini(request, model=model)
-    return made, [case.where for case in noted.of("loss")]
+    payload, noted = to_gemini(request, model=model)
+    return payload, [case.where for case in noted.of("loss")]
 
 
 def test_a_search_is_googles_without_its_settings() -> None:
@@ -97,10 +97,10 @@ def test_a_search_that_may_not_be_called_is_not_offered() -> None:
 
 
 def test_what_was_found_before_is_a_text() -> None:
-    found = {"type": "search", "query": "x", "sources": [SOURCE]}
-    item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": found}
-    asked = {"type": "message", "role": "user", "content": "Hi"}
-    body, lost = sent({"input": [asked, item, asked]})
+    action = {"type": "search", "query": "x", "sources": [SOURCE]}
+    item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action}
+    question = {"type": "message", "role": "user", "content": "Hi"}
+    body, lost = sent({"input": [question, item, question]})
     text = "[searched the web for 'x' and found\n- A https://a.example]"
     assert body["contents"][1] == {"role": "model", "parts": [{"text": text}]}
     assert lost == ["input[1]"]
@@ -131,8 +131,8 @@ def test_another_upstreams_search_is_grounding_metadata(wire: str) -> None:
     events += machine.finish("stop")
     outbound = Outbound()
     chunks = [each for event in events for each in outbound.feed(event)]
-    found = plain(chunks[-1])["candidates"][0]["groundingMetadata"]
-    assert found == {
+    grounding = plain(chunks[-1])["candidates"][0]["groundingMetadata"]
+    assert grounding == {
         "groundingChunks": [
             {"web": {"uri": "https://a.example", "title": "A"}},
             {"web": {"uri": "https://b.example", "title": ""}},
@@ -144,7 +144,7 @@ def test_another_upstreams_search_is_grounding_metadata(wire: str) -> None:
     }
     assert not list(outbound.diagnostics)
     whole = plain(answer([machine.snapshot]))
-    assert whole["candidates"][0]["groundingMetadata"] == found
+    assert whole["candidates"][0]["groundingMetadata"] == grounding
 
 
 def test_an_odd_part_goes_on_as_it_came() -> None:

@@ -83,21 +83,21 @@ def read(frames: list[bytes]) -> tuple[Response, list[Event]]:
 
 def ordered(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The steps with the annotations of each content in one order."""
-    made: list[dict[str, Any]] = json.loads(json.dumps(steps))
-    for step in made:
+    result: list[dict[str, Any]] = json.loads(json.dumps(steps))
+    for step in result:
         for content in step.get("content", ()):
             content.get("annotations", []).sort(key=lambda each: str(each["type"]), reverse=True)
-    return made
+    return result
 
 
 @pytest.mark.parametrize("form", ["stream", "whole"])
 def test_all_that_an_upstream_says_arrives(form: str) -> None:
     whole = json.dumps({**END, "steps": STEPS}).encode()
     response, events = read(streamed(STEPS) if form == "stream" else [whole])
-    made = interaction(response, SEALER, thoughts=True)
-    assert ordered(made["steps"]) == ordered(STEPS)
+    answer = interaction(response, SEALER, thoughts=True)
+    assert ordered(answer["steps"]) == ordered(STEPS)
     for name in END.keys() - {"id"}:
-        assert made[name] == END[name], name
+        assert answer[name] == END[name], name
     outbound = Outbound(SEALER, thoughts=True)
     folding = Folding(outbound.diagnostics)
     for event in events:
@@ -178,8 +178,8 @@ def test_what_another_upstream_ran_is_steps() -> None:
 
 def test_the_input_of_one_turn_is_its_items() -> None:
     image = {"type": "image", "data": PNG, "mime_type": "image/png"}
-    given = [{"type": "text", "text": "What?"}, image, *STEPS]
-    request, losses = from_interactions({"model": "m", "input": given}, SEALER)
+    turn = [{"type": "text", "text": "What?"}, image, *STEPS]
+    request, losses = from_interactions({"model": "m", "input": turn}, SEALER)
     kinds = [item.type for item in request.input or ()]  # type: ignore[union-attr]
     assert kinds[:3] == ["message", "reasoning", "reasoning"]
     assert kinds.count("message") == 2

@@ -78,8 +78,8 @@ def search(**fields: object) -> Json:
 
 
 def patch(path: str) -> Json:
-    given = {"type": "apply_patch_call", "id": "ap_u", "call_id": "c", "status": "completed"}
-    return {**given, "operation": {"type": "delete_file", "path": path}}
+    item = {"type": "apply_patch_call", "id": "ap_u", "call_id": "c", "status": "completed"}
+    return {**item, "operation": {"type": "delete_file", "path": path}}
 
 
 ACTION = {"type": "search", "query": "fog"}

@@ -166,6 +166,6 @@ def test_each_delta_goes_to_its_item(events: list[Json], deltas: list[str], note
     machine = new_machine()
     inbound = Inbound(machine)
     sent = [event for frame in numbered([created(), *events]) for event in inbound.feed(frame)]
-    found: list[Any] = [event for event in sent if event.type.endswith(".delta")]
-    assert [f"{event.output_index}{event.delta}" for event in found] == deltas
+    delta_events: list[Any] = [event for event in sent if event.type.endswith(".delta")]
+    assert [f"{event.output_index}{event.delta}" for event in delta_events] == deltas
     assert [str(each) for each in machine.diagnostics if not str(each).startswith(FILLED)] == notes

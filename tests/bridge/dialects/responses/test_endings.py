@@ -284,12 +284,12 @@ STEPS = ["response.web_search_call.in_progress", "response.web_search_call.searc
 @pytest.mark.parametrize("wire", WIRES)
 def test_progress_of_hosted_tools_passes(wire: str) -> None:
     steps = [{"type": step, "output_index": 0, "item_id": "ws_1", "query": "q"} for step in STEPS]
-    found = {**SEARCH, "status": "completed", "action": {"type": "search", "query": "q"}}
-    fed = CheckedResponses([created(), added(SEARCH), *steps, done(found), ended("completed", found)], wire)
+    search = {**SEARCH, "status": "completed", "action": {"type": "search", "query": "q"}}
+    fed = CheckedResponses([created(), added(SEARCH), *steps, done(search), ended("completed", search)], wire)
     slug = {"openresponses": "openai:", "openai": ""}[wire]
     for step in STEPS:
         assert fed.extensions(slug + step) == [{"query": "q", "output_index": 0, "item_id": "ws_1"}]
-    assert fed.output == [{**found, "type": slug + "web_search_call"}]
+    assert fed.output == [{**search, "type": slug + "web_search_call"}]
 
 
 def test_progress_is_found_by_id_where_the_index_is_missing() -> None:
@@ -340,10 +340,10 @@ def test_a_hosted_item_that_was_not_announced_comes_whole() -> None:
 
 
 def test_words_between_a_hosted_items_beginning_and_end_are_messages_of_their_own() -> None:
-    found = {**SEARCH, "status": "completed"}
-    frames = [created(), added(message(), 0), say("a"), added(SEARCH, 1), say("b"), done(found, 1), say("c")]
+    search = {**SEARCH, "status": "completed"}
+    frames = [created(), added(message(), 0), say("a"), added(SEARCH, 1), say("b"), done(search, 1), say("c")]
     fed = CheckedResponses(
-        [*frames, done(message("abc"), 0), ended("completed", message("abc"), found)], "openai"
+        [*frames, done(message("abc"), 0), ended("completed", message("abc"), search)], "openai"
     )
     assert fed.texts == ["a", "b", "c"]
 

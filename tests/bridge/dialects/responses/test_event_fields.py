@@ -182,8 +182,8 @@ def passed_on(event: Json) -> tuple[Json, list[str]]:
     stream = machine()
     inbound = Inbound(stream)
     frames = [{**each, "sequence_number": number} for number, each in enumerate(stream_with(event))]
-    sent = [plain(made) for frame in frames for made in inbound.feed(encode(frame))]
-    sent += [plain(made) for made in inbound.close()]
+    sent = [plain(sent_event) for frame in frames for sent_event in inbound.feed(encode(frame))]
+    sent += [plain(sent_event) for sent_event in inbound.close()]
     report = [str(case) for case in stream.diagnostics]
     return next((each for each in sent if each["type"] == event["type"]), {}), report
 
@@ -201,8 +201,8 @@ def test_n1_log_probabilities_of_the_finished_text_alone_are_those_of_the_text(
     place: str, with_deltas: bool
 ) -> None:
     part = OF_PARTS["output_text"] | {"logprobs": [TOKEN]}
-    given = {"part": part} if "part" in place else {"text": TEXT, "logprobs": [TOKEN]}
-    frames = stream_with({"type": place, **PLACE, **given})
+    fields = {"part": part} if "part" in place else {"text": TEXT, "logprobs": [TOKEN]}
+    frames = stream_with({"type": place, **PLACE, **fields})
     stream = machine()
     inbound = Inbound(stream)
     for frame in frames:
@@ -224,10 +224,10 @@ def test_n1_log_probabilities_of_the_finished_text_alone_are_those_of_the_text(
 def test_log_probabilities_that_come_last_are_sent_or_a_loss(
     outbound: Any, found: bytes, lost: list[str]
 ) -> None:
-    given = {"type": "response.output_text.done", **PLACE, "text": TEXT, "logprobs": [TOKEN]}
+    done_event = {"type": "response.output_text.done", **PLACE, "text": TEXT, "logprobs": [TOKEN]}
     stream, written = machine(unknown_fields=False), outbound()
     inbound = Inbound(stream)
-    events = [event for frame in stream_with(given) for event in inbound.feed(encode(frame))]
+    events = [event for frame in stream_with(done_event) for event in inbound.feed(encode(frame))]
     sent = [chunk for event in events for chunk in written.feed(event)]
     assert found in encode(sent)
     assert [case.where for case in written.diagnostics.of("loss")] == lost
@@ -241,5 +241,5 @@ def test_a_finished_part_that_no_answer_has_is_a_loss() -> None:
         {"type": "response.content_part.done", **PLACE, "part": OF_PARTS["output_text"]}
     ):
         inbound.feed(encode(frame | ({"part": image} if frame["type"].endswith("part.done") else {})))
-    said = [case.what for case in stream.diagnostics if case.kind == "loss"]
-    assert said == ["a part of type input_image"]
+    losses = [case.what for case in stream.diagnostics if case.kind == "loss"]
+    assert losses == ["a part of type input_image"]

@@ -41,11 +41,11 @@ def fed(*frames: dict[str, Any]) -> CheckedInbound:
 
 
 def calls(answer: CheckedInbound) -> list[tuple[str, str, str, str]]:
-    found = []
+    result = []
     for each in answer.output:
-        said = each["input"] if each["type"] == "custom_tool_call" else each["arguments"]
-        found.append((each["call_id"], each["name"], said, each["status"]))
-    return found
+        arguments = each["input"] if each["type"] == "custom_tool_call" else each["arguments"]
+        result.append((each["call_id"], each["name"], arguments, each["status"]))
+    return result
 
 
 ONE = [("call_1", "look", '{"a":1}', "completed")]
@@ -104,8 +104,8 @@ def test_a_custom_call_is_one_whatever_names_it(begins: bool) -> None:
     delta = payload(f"{SAID}.delta", delta="ls")
     done = payload(f"{SAID}.done", input="ls", **BESIDE)
     answer = CheckedInbound(Inbound, [created(), *announced, delta, done, completed()], "openai")
-    ((_, name, said, _),) = calls(answer)
-    assert (name, said, answer.output[0]["type"]) == ("look", "ls", "custom_tool_call")
+    ((_, name, arguments, _),) = calls(answer)
+    assert (name, arguments, answer.output[0]["type"]) == ("look", "ls", "custom_tool_call")
     assert (answer.status, answer.notes("loss")) == ("completed", [])
 
 
@@ -191,13 +191,13 @@ def test_the_name_of_an_item_that_waits_for_another_agent_is_kept() -> None:
     text = {"type": "message", "id": "msg_1", "role": "assistant", "content": [], "agent": agents[0]}
     waiting = {**FUNCTION, "agent": agents[1]}
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
-    said = {"type": "output_text", "text": "Hi", "annotations": []}
+    part = {"type": "output_text", "text": "Hi", "annotations": []}
     answer = fed(
         item("added", text),
         {"type": "response.output_text.delta", **place, "delta": "Hi"},
         item("added", waiting) | {"output_index": 1},
         {**DONE, **BESIDE, "output_index": 1},
-        item("done", {**text, "content": [said]}),
+        item("done", {**text, "content": [part]}),
         item("done", {**waiting, "arguments": '{"a":1}'}) | {"output_index": 1},
         completed(),
     )

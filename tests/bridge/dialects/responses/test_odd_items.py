@@ -47,11 +47,11 @@ def text_in(item: Json, field: str) -> str:
 @pytest.mark.parametrize("place", PLACES)
 def test_text_where_parts_belong_does_not_vanish(place: str, text: Any) -> None:
     item, field, kind = PLACES[place]
-    given = {**item, field: text}
+    odd_item = {**item, field: text}
     for frames in (
-        [created(), done(given), ended()],
-        [created(), ended("completed", given)],
-        [{**response("completed", output=[given]), "object": "response"}],
+        [created(), done(odd_item), ended()],
+        [created(), ended("completed", odd_item)],
+        [{**response("completed", output=[odd_item]), "object": "response"}],
     ):
         fed = CheckedResponses(frames)
         assert [each["type"] for each in fed.output] == [item["type"]]
@@ -63,7 +63,7 @@ def test_text_where_parts_belong_does_not_vanish(place: str, text: Any) -> None:
         )
     machine = ResponseStreamStateMachine("m")
     machine.start()
-    machine.item(given)
+    machine.item(odd_item)
     assert any(f"{item['type']}.{field}" in case.where for case in machine.diagnostics)
     assert "".join(part.text for part in getattr(machine.snapshot.output[0], field)) == "Hello"
 
@@ -83,10 +83,10 @@ def test_a_call_id_that_no_client_can_send_back_is_replaced_and_noted(call_id: A
     fed = CheckedResponses(
         [created(), added({**item, "arguments": ""}), argue("{}"), done(item), ended("completed", item)]
     )
-    ((given, *_),) = fed.calls
-    assert given.isprintable()
-    assert " " not in given
-    assert 0 < len(given) <= 64
+    ((replacement, *_),) = fed.calls
+    assert replacement.isprintable()
+    assert " " not in replacement
+    assert 0 < len(replacement) <= 64
     assert any("call_id" in repair or "tool_call.id" in repair for repair in fed.repairs)
     assert fed.status == "completed"
 

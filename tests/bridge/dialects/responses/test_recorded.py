@@ -31,13 +31,13 @@ def frames_of(path: Path) -> list[Frame]:
 
 def events_of(path: Path) -> list[Json]:
     """The events up to the first terminal one, as JSON."""
-    found: list[Json] = []
+    events: list[Json] = []
     for frame in frames_of(path):
         if frame.data.strip() != b"[DONE]":
-            found.append(json.loads(frame.data))
-            if found[-1]["type"] in TERMINAL:
+            events.append(json.loads(frame.data))
+            if events[-1]["type"] in TERMINAL:
                 break
-    return found
+    return events
 
 
 def fed(path: Path, wire: str) -> CheckedResponses:

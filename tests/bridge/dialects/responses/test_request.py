@@ -25,9 +25,9 @@ GRAMMAR: Json = {
 
 
 def sent(request: Json, history: list[Json] | None = None, **options: Any) -> tuple[Json, Diagnostics]:
-    made = decode_request(encode({"model": "m", "input": "Hi", **request}))
+    decoded = decode_request(encode({"model": "m", "input": "Hi", **request}))
     earlier = [item_from(item) for item in history or ()]
-    body, diagnostics = to_responses(made, history=earlier, options=ResponsesOptions(**options))
+    body, diagnostics = to_responses(decoded, history=earlier, options=ResponsesOptions(**options))
     return json.loads(encode(body)), diagnostics
 
 
@@ -82,14 +82,14 @@ def test_all_that_means_the_same_passes() -> None:
         "stream": True,
         "stream_options": {"include_obfuscation": False},
     }
-    made, diagnostics = sent(fields)
-    assert {name: made[name] for name in fields} == fields
+    payload, diagnostics = sent(fields)
+    assert {name: payload[name] for name in fields} == fields
     assert losses(diagnostics) == []
 
 
 def test_the_model_may_have_another_name_there() -> None:
-    made, _ = to_responses(decode_request(b'{"model":"alias","input":"Hi"}'), model="real")
-    assert made["model"] == "real"
+    payload, _ = to_responses(decode_request(b'{"model":"alias","input":"Hi"}'), model="real")
+    assert payload["model"] == "real"
 
 
 def test_stream_options_say_nothing_without_a_stream() -> None:
@@ -99,20 +99,20 @@ def test_stream_options_say_nothing_without_a_stream() -> None:
 def test_a_limit_below_the_schemas_is_raised() -> None:
     request = decode_request(b'{"model":"m","input":"Hi"}')
     low = type(request)(model="m", input="Hi", max_output_tokens=3)
-    made, diagnostics = to_responses(low)
-    assert made["max_output_tokens"] == 16
+    payload, diagnostics = to_responses(low)
+    assert payload["max_output_tokens"] == 16
     assert losses(diagnostics) == ["max_output_tokens: raised to 16"]
 
 
 def test_what_the_upstream_refuses_is_left_out_and_reported() -> None:
-    made, diagnostics = sent({"top_p": 0.5, "metadata": {"a": "b"}}, omit=frozenset({"metadata", "user"}))
-    assert "metadata" not in made
+    payload, diagnostics = sent({"top_p": 0.5, "metadata": {"a": "b"}}, omit=frozenset({"metadata", "user"}))
+    assert "metadata" not in payload
     assert losses(diagnostics) == ["metadata: the upstream does not accept it"]
 
 
 def test_fields_of_openais_own_are_a_loss_elsewhere() -> None:
-    made, diagnostics = sent({"user": "u", "client_metadata": {"c": 1}}, supersets=False)
-    assert not made.keys() & {"user", "client_metadata"}
+    payload, diagnostics = sent({"user": "u", "client_metadata": {"c": 1}}, supersets=False)
+    assert not payload.keys() & {"user", "client_metadata"}
     assert losses(diagnostics) == [
         "user: is not known to the upstream",
         "client_metadata: is not known to the upstream",
@@ -136,24 +136,24 @@ STATE = {"previous_response_id": "resp_1", "store": True, "background": False}
 
 
 def test_an_upstream_without_state_gets_none_of_ours() -> None:
-    made = body(STATE)
-    assert not made.keys() & {"previous_response_id", "background"}
-    assert made["store"] is False
+    payload = body(STATE)
+    assert not payload.keys() & {"previous_response_id", "background"}
+    assert payload["store"] is False
 
 
 def test_an_upstream_with_state_goes_on_from_its_own() -> None:
-    made = body(STATE | {"input": [ANSWER]}, stateful=True)
-    assert {name: made[name] for name in STATE} == STATE
-    assert made["input"] == [ANSWER]
+    payload = body(STATE | {"input": [ANSWER]}, stateful=True)
+    assert {name: payload[name] for name in STATE} == STATE
+    assert payload["input"] == [ANSWER]
 
 
 def test_a_link_alone_is_enough_where_there_is_state() -> None:
-    made = body(STATE | {"input": None}, stateful=True)
-    assert "input" not in made
+    payload = body(STATE | {"input": None}, stateful=True)
+    assert "input" not in payload
 
 
 def test_resolved_history_goes_along_and_the_link_does_not() -> None:
-    said: Json = {
+    answer: Json = {
         "type": "message",
         "id": "msg_1",
         "role": "assistant",
@@ -161,16 +161,16 @@ def test_resolved_history_goes_along_and_the_link_does_not() -> None:
         "phase": "final_answer",
         "content": [{"type": "output_text", "text": "Ho", "annotations": [], "logprobs": []}],
     }
-    made = body(STATE, [said], stateful=True)
-    shown = {**said, "content": [{"type": "output_text", "text": "Ho", "annotations": []}]}
-    assert made["input"] == [shown, {"type": "message", "role": "user", "content": "Hi"}]
-    assert "previous_response_id" not in made
-    assert made["store"] is True
+    payload = body(STATE, [answer], stateful=True)
+    shown = {**answer, "content": [{"type": "output_text", "text": "Ho", "annotations": []}]}
+    assert payload["input"] == [shown, {"type": "message", "role": "user", "content": "Hi"}]
+    assert "previous_response_id" not in payload
+    assert payload["store"] is True
 
 
 def test_encrypted_reasoning_is_asked_for_where_nothing_is_stored() -> None:
-    asked = {"include": ["web_search_call.results", "reasoning.encrypted_content"]}
-    assert body(asked, encrypted_reasoning=True)["include"] == asked["include"]
+    fields = {"include": ["web_search_call.results", "reasoning.encrypted_content"]}
+    assert body(fields, encrypted_reasoning=True)["include"] == fields["include"]
     assert body({}, encrypted_reasoning=True)["include"] == ["reasoning.encrypted_content"]
     assert "include" not in body({}, encrypted_reasoning=True, stateful=True)
 
@@ -198,8 +198,8 @@ def test_items_of_openais_own_keep_their_form() -> None:
         {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}},
         {"type": "additional_tools", "role": "developer", "tools": [FUNCTION]},
     ]
-    made, diagnostics = sent({"input": items})
-    assert made["input"] == items
+    payload, diagnostics = sent({"input": items})
+    assert payload["input"] == items
     assert losses(diagnostics) == []
 
 
@@ -221,8 +221,8 @@ def test_elsewhere_calls_of_any_kind_are_functions() -> None:
         {"type": "acme:note", "id": "n", "text": "x"},
     ]
     spaced = {"type": "namespace", "name": "files", "tools": [FUNCTION]}
-    made, diagnostics = sent({"input": items, "tools": [spaced]}, supersets=False)
-    assert made["input"] == [
+    payload, diagnostics = sent({"input": items, "tools": [spaced]}, supersets=False)
+    assert payload["input"] == [
         {"type": "function_call", "call_id": "c1", "name": "sql", "arguments": '{"input":"SELECT"}'},
         {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "1"}]},
         {
@@ -239,7 +239,7 @@ def test_elsewhere_calls_of_any_kind_are_functions() -> None:
     assert losses(diagnostics) == [
         "input[7]: an item of type 'file_search_call' is not known to the upstream"
     ]
-    assert [tool["name"] for tool in made["tools"]] == ["files__look", "look"]
+    assert [tool["name"] for tool in payload["tools"]] == ["files__look", "look"]
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ def test_case_45_unpaired_calls_and_outputs_are_refused(items: list[Json], param
 @pytest.mark.parametrize("supersets", [True, False])
 def test_case_40_an_output_that_names_its_calls_item_leaves_with_the_call_id(supersets: bool) -> None:
     earlier = {**CALL, "id": "fc_1", "status": "completed"}
-    made = body({"input": [{**ANSWER, "call_id": "fc_1"}]}, [earlier], supersets=supersets)
-    assert [item["call_id"] for item in made["input"]] == ["c1", "c1"]
+    payload = body({"input": [{**ANSWER, "call_id": "fc_1"}]}, [earlier], supersets=supersets)
+    assert [item["call_id"] for item in payload["input"]] == ["c1", "c1"]
 
 
 def test_case_45_faults_of_earlier_turns_are_laid_to_the_link() -> None:
@@ -268,8 +268,8 @@ def test_case_45_faults_of_earlier_turns_are_laid_to_the_link() -> None:
 
 
 def test_case_25_a_call_that_was_cut_is_not_sent() -> None:
-    made, diagnostics = sent({}, [{**CALL, "id": "f", "status": "incomplete"}])
-    assert [item["type"] for item in made["input"]] == ["message"]
+    payload, diagnostics = sent({}, [{**CALL, "id": "f", "status": "incomplete"}])
+    assert [item["type"] for item in payload["input"]] == ["message"]
     assert losses(diagnostics) == ["previous_response_id: a call that was cut off and never answered"]
 
 
@@ -294,16 +294,16 @@ def test_case_31_reasoning_goes_back_whole() -> None:
 
 
 def test_raw_reasoning_is_a_loss_where_it_is_not_taken() -> None:
-    made, diagnostics = sent({"input": [REASONING]}, reasoning_content=False)
-    assert made["input"] == [{name: value for name, value in REASONING.items() if name != "content"}]
+    payload, diagnostics = sent({"input": [REASONING]}, reasoning_content=False)
+    assert payload["input"] == [{name: value for name, value in REASONING.items() if name != "content"}]
     assert losses(diagnostics) == ["input[0]: raw reasoning of earlier turns"]
 
 
 def test_what_was_sealed_for_another_upstream_is_not_sent() -> None:
     ours = Sealer().seal(b"{}", "anthropic")
     bare = {"type": "reasoning", "summary": [], "encrypted_content": ours}
-    made, diagnostics = sent({"input": [{**REASONING, "encrypted_content": ours}, bare]})
-    assert made["input"] == [
+    payload, diagnostics = sent({"input": [{**REASONING, "encrypted_content": ours}, bare]})
+    assert payload["input"] == [
         {name: value for name, value in REASONING.items() if name != "encrypted_content"}
     ]
     assert losses(diagnostics) == [f"input[{at}]: reasoning sealed for another upstream" for at in (0, 1)]
@@ -318,9 +318,9 @@ def test_tools_and_choices_keep_their_form() -> None:
         {"type": "namespace", "name": "ns", "tools": [FUNCTION]},
     ]
     for choice in ["required", {"type": "function", "name": "look"}, {"type": "custom", "name": "sql"}]:
-        made = body({"tools": tools, "tool_choice": choice})
-        assert made["tools"] == tools
-        assert made["tool_choice"] == choice
+        payload = body({"tools": tools, "tool_choice": choice})
+        assert payload["tools"] == tools
+        assert payload["tool_choice"] == choice
 
 
 def test_elsewhere_tools_are_functions_and_hosted_ones_a_loss() -> None:
@@ -328,14 +328,14 @@ def test_elsewhere_tools_are_functions_and_hosted_ones_a_loss() -> None:
         encode({"model": "m", "input": "Hi", "tools": [FUNCTION, GRAMMAR, {"type": "web_search"}]})
     )
     identities = ToolIdentityMap()
-    made, diagnostics = to_responses(
+    payload, diagnostics = to_responses(
         request, tool_identities=identities, options=ResponsesOptions(supersets=False)
     )
-    assert [(tool["type"], tool["name"]) for tool in made["tools"]] == [
+    assert [(tool["type"], tool["name"]) for tool in payload["tools"]] == [
         ("function", "look"),
         ("function", "sql"),
     ]
-    assert made["tools"][0]["strict"] is True
+    assert payload["tools"][0]["strict"] is True
     identity = identities.resolve("sql")
     assert identity is not None
     assert identity.kind is ToolKind.CUSTOM
@@ -365,8 +365,8 @@ def test_elsewhere_the_choice_is_among_functions(choice: Any, expected: Any) -> 
 def test_elsewhere_allowed_tools_lose_those_that_are_not_known() -> None:
     named = [{"type": "function", "name": "look"}, {"type": "function", "name": "gone"}]
     choice = {"type": "allowed_tools", "mode": "auto", "tools": named}
-    made, diagnostics = sent({"tools": [FUNCTION], "tool_choice": choice}, supersets=False)
-    assert made["tool_choice"]["tools"] == named[:1]
+    payload, diagnostics = sent({"tools": [FUNCTION], "tool_choice": choice}, supersets=False)
+    assert payload["tool_choice"]["tools"] == named[:1]
     assert losses(diagnostics) == ["tool_choice.tools: tools that are not known there"]
 
 
@@ -395,15 +395,15 @@ def test_elsewhere_two_kinds_of_tools_under_one_name_are_refused() -> None:
 def test_what_real_clients_send_passes_unchanged(path: Any) -> None:
     for line in path.read_bytes().splitlines():
         request = json.loads(line)
-        given = request.get("body", request)
-        if not isinstance(given, dict) or not isinstance(given.get("input"), list):
+        client_body = request.get("body", request)
+        if not isinstance(client_body, dict) or not isinstance(client_body.get("input"), list):
             continue
-        known = {name: value for name, value in given.items() if name not in ("type", "generate")}
-        made, diagnostics = to_responses(
+        known = {name: value for name, value in client_body.items() if name not in ("type", "generate")}
+        payload, diagnostics = to_responses(
             decode_request(encode({"model": "m", **known})), options=ResponsesOptions(stateful=True)
         )
         assert losses(diagnostics) == []
-        sent_items = json.loads(encode(made))["input"]
-        for ours, theirs in zip(sent_items, given["input"], strict=True):
+        sent_items = json.loads(encode(payload))["input"]
+        for ours, theirs in zip(sent_items, client_body["input"], strict=True):
             for name, value in ours.items():
                 assert value == theirs.get(name, "message" if name == "type" else None), (name, theirs)

@@ -66,18 +66,18 @@ def test_n1_each_field_of_a_request_arrives() -> None:
     typed = TypedFields(NEEDED, {}, NAMED, whole=True)
     bases = (stable.ResponseCreateParamsBase, beta.ResponseCreateParamsBase)
     unions = (items.ResponseInputItemParam, beta_items.BetaResponseInputItemParam)
-    made = bodies(
+    samples = bodies(
         (sample for kind in bases for sample in typed.of(kind)),
         (sample for union in unions for sample in typed.of(union)),
     )
-    assert_none_is_silent(made, through, REQUEST_ROWS, fewest=1500)
+    assert_none_is_silent(samples, through, REQUEST_ROWS, fewest=1500)
 
 
 def test_n1_each_published_field_of_a_request_arrives() -> None:
     typed = SchemaFields(NAMED)
-    made = bodies(typed.of("CreateResponseBody"), typed.of("ItemParam"))
+    samples = bodies(typed.of("CreateResponseBody"), typed.of("ItemParam"))
     rows = {name: REQUEST_ROWS[name] for name in ("stream_options",)}
-    assert_none_is_silent(made, through, rows, fewest=100)
+    assert_none_is_silent(samples, through, rows, fewest=100)
 
 
 @pytest.mark.untraced
@@ -85,17 +85,17 @@ def test_n1_each_published_field_of_a_request_arrives() -> None:
 def test_n1_each_field_of_an_answer_comes_back(streamed: bool) -> None:
     typed = TypedFields({}, {}, NAMED_OF_ANSWERS, whole=True)
     kinds = (responses.Response, beta_response.BetaResponse)
-    given = (sample for kind in kinds for sample in typed.of(kind))
-    made = answers(given, OF_REQUESTS, streamed=streamed)
-    assert_none_is_silent(made, partial(answered, streamed=streamed), ANSWER_ROWS, ours=OURS, fewest=1500)
+    instances = (sample for kind in kinds for sample in typed.of(kind))
+    samples = answers(instances, OF_REQUESTS, streamed=streamed)
+    assert_none_is_silent(samples, partial(answered, streamed=streamed), ANSWER_ROWS, ours=OURS, fewest=1500)
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 def test_n1_each_published_field_of_an_answer_comes_back(streamed: bool) -> None:
     needed = {"Message": ANSWER["output"][0], "ReasoningBody": THOUGHT}
     typed = SchemaFields(NAMED_OF_ANSWERS | {"role": "assistant"}, needed)
-    made = answers(typed.of("ResponseResource"), OF_REQUESTS, streamed=streamed)
-    assert_none_is_silent(made, partial(answered, streamed=streamed), PUBLISHED_ROWS, ours=OURS, fewest=60)
+    samples = answers(typed.of("ResponseResource"), OF_REQUESTS, streamed=streamed)
+    assert_none_is_silent(samples, partial(answered, streamed=streamed), PUBLISHED_ROWS, ours=OURS, fewest=60)
 
 
 @pytest.mark.parametrize(
@@ -115,5 +115,5 @@ def test_parts_of_reasoning_that_are_of_other_kinds_are_reported(part: Json, sai
     inbound = Inbound(stream)
     inbound.feed(encode({**ANSWER, "output": [{**THOUGHT, "content": [part]}]}))
     inbound.close()
-    told = [case.kind for case in stream.diagnostics if case.where == "output_item.reasoning"]
-    assert {kind: told.count(kind) for kind in told} == said
+    kinds = [case.kind for case in stream.diagnostics if case.where == "output_item.reasoning"]
+    assert {kind: kinds.count(kind) for kind in kinds} == said

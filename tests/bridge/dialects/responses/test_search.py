@@ -24,14 +24,14 @@ WISH = {
 
 def sent(body: Json, **options: Any) -> tuple[Json, list[str]]:
     request = decode_request(json.dumps({"model": "m", "input": "Hi", **body}))
-    made, noted = to_responses(request, options=ResponsesOptions(**options))
-    return made, [case.where for case in noted.of("loss")]
+    payload, noted = to_responses(request, options=ResponsesOptions(**options))
+    return payload, [case.where for case in noted.of("loss")]
 
 
 def test_openai_gets_it_as_it_came() -> None:
-    given = {**WISH, "search_content_types": ["text"]}
-    body, lost = sent({"tools": [given], "include": [SEARCH_SOURCES]})
-    assert (body["tools"], body["include"], lost) == ([given], [SEARCH_SOURCES], [])
+    wish = {**WISH, "search_content_types": ["text"]}
+    body, lost = sent({"tools": [wish], "include": [SEARCH_SOURCES]})
+    assert (body["tools"], body["include"], lost) == ([wish], [SEARCH_SOURCES], [])
 
 
 def test_what_only_anthropic_has_does_not_reach_openai() -> None:
@@ -41,16 +41,16 @@ def test_what_only_anthropic_has_does_not_reach_openai() -> None:
 
 def test_each_server_is_asked_in_its_own_words() -> None:
     filters = {"allowed_domains": ["a.example"]}
-    kept = {name: value for name, value in WISH.items() if name != "external_web_access"}
+    openai_tool = {name: value for name, value in WISH.items() if name != "external_web_access"}
     forms = {
-        "openai": (kept, []),
-        "xai": ({"type": "web_search", "filters": filters}, [*kept][1:]),
-        "groq": ({"type": "browser_search"}, [*kept][1:]),
-        "plain": ({"type": "web_search"}, [*kept][1:]),
+        "openai": (openai_tool, []),
+        "xai": ({"type": "web_search", "filters": filters}, [*openai_tool][1:]),
+        "groq": ({"type": "browser_search"}, [*openai_tool][1:]),
+        "plain": ({"type": "web_search"}, [*openai_tool][1:]),
     }
-    for name, (made, unsaid) in forms.items():
+    for name, (tool, unsaid) in forms.items():
         body, lost = sent({"tools": [FUNCTION, WISH]}, supersets=False, web_search=name)
-        assert [body["tools"][0]["name"], body["tools"][1]] == ["f", made]
+        assert [body["tools"][0]["name"], body["tools"][1]] == ["f", tool]
         assert {where.partition(".")[2].partition(".")[0] for where in lost} == set(unsaid)
     assert sent({"tools": [WISH]}, web_search="plain")[0]["tools"] == [{"type": "web_search"}]
 
@@ -77,10 +77,10 @@ def test_a_search_alone_that_is_chosen_is_required() -> None:
 
 def test_it_can_be_chosen_where_it_is_known() -> None:
     for choice in ("required", {"type": "web_search"}):
-        asked = {"tools": [WISH], "tool_choice": choice}
-        assert sent(asked, supersets=False, web_search="xai")[0]["tool_choice"] == choice
+        fields = {"tools": [WISH], "tool_choice": choice}
+        assert sent(fields, supersets=False, web_search="xai")[0]["tool_choice"] == choice
         with pytest.raises(InvalidRequestError):
-            sent(asked, supersets=False)
+            sent(fields, supersets=False)
 
 
 SOURCE = {"type": "url", "url": "https://a.example", "title": "A"}
@@ -146,8 +146,8 @@ def test_a_search_that_failed_says_so_and_long_lists_are_cut() -> None:
     many = {"type": "search", "query": "x", "sources": [{"url": f"https://a.example/{n}"} for n in range(99)]}
     item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": many}
     failed = {**item, "status": "failed"}
-    found, without = (
+    text, without = (
         each["content"][0]["text"] for each in sent({"input": [item, failed]}, supersets=False)[0]["input"]
     )
-    assert found.count("\n") == 20
+    assert text.count("\n") == 20
     assert without == "[searched the web for 'x', which failed]"

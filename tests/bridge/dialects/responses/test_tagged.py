@@ -46,8 +46,8 @@ def test_a_text_is_split_wherever_it_is_cut(at: int, wire: str) -> None:
 
 def test_the_message_keeps_its_id_and_the_reasoning_gets_one_of_its_own() -> None:
     fed = read(*frames_of(*TEXT))
-    thought, said = (item["id"] for item in fed.output)
-    assert said == message("x")["id"]
+    thought, message_id = (item["id"] for item in fed.output)
+    assert message_id == message("x")["id"]
     assert thought.startswith("rs_")
 
 

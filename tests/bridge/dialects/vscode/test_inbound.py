@@ -33,8 +33,8 @@ def text(value: str) -> Part:
 
 
 def data(mime: str, value: Any) -> Part:
-    held = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return LanguageModelDataPart(held, mime)
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return LanguageModelDataPart(raw, mime)
 
 
 # ── words ──────────────────────────────────────────────────────────────────────────────────────────
@@ -101,8 +101,8 @@ def test_calls_are_whole_and_their_prefix_comes_off() -> None:
         ("toolu_b", "{}"),
     ]
     assert stream.status == "completed"
-    kept = fed(LanguageModelToolCallPart("gw-call_a", "find", {}), call_id_prefix="")
-    assert kept.output[0]["call_id"] == "gw-call_a"
+    answer = fed(LanguageModelToolCallPart("gw-call_a", "find", {}), call_id_prefix="")
+    assert answer.output[0]["call_id"] == "gw-call_a"
 
 
 def test_ids_beyond_the_schema_are_shortened() -> None:

@@ -146,9 +146,9 @@ def test_results_within_results_stay_as_they_came() -> None:
 
 
 def test_base64_of_any_bytes_is_read() -> None:
-    held = bytes(range(256))
-    encoded = base64.b64encode(held).decode()
-    assert parts({"mimeType": "x/y", "data": encoded}) == [LanguageModelDataPart(held, "x/y")]
+    raw = bytes(range(256))
+    encoded = base64.b64encode(raw).decode()
+    assert parts({"mimeType": "x/y", "data": encoded}) == [LanguageModelDataPart(raw, "x/y")]
 
 
 def test_tokens_are_those_of_the_text_and_a_message_has_some_more() -> None:

@@ -18,8 +18,8 @@ ASSISTANT = {"role": 2, "content": [{"value": "Let me see."}, CALL, {"value": "A
 
 def request_of(*messages: Raw, **options: Any) -> Raw:
     request, _ = from_vscode(chat_of({"model": "m", "messages": list(messages), **options}))
-    made: Raw = json.loads(encode(request))
-    return made
+    body: Raw = json.loads(encode(request))
+    return body
 
 
 def user(*content: Any) -> Raw:
@@ -79,17 +79,17 @@ TRANSLATED: dict[str, tuple[list[Raw], list[Raw]]] = {
 @pytest.mark.parametrize("row", TRANSLATED)
 def test_rfc_016_translation(row: str) -> None:
     messages, items = TRANSLATED[row]
-    for item in (made := request_of(*messages)["input"]):
+    for item in (input_items := request_of(*messages)["input"]):
         if isinstance(item.get("content"), list) and len(item["content"]) == 1 and item["role"] == "user":
             only = item["content"][0]
             item["content"] = only["text"] if only["type"] == "input_text" else item["content"]
-    assert made == items
+    assert input_items == items
 
 
 def test_rfc_016_the_system_prompt_is_the_instructions() -> None:
     chat = [{"role": 3, "content": "Second."}, user({"value": "a"})]
-    made = request_of(*chat, modelOptions={"systemPrompt": "First."})
-    assert (made["instructions"], len(made["input"])) == ("First.\n\nSecond.", 1)
+    body = request_of(*chat, modelOptions={"systemPrompt": "First."})
+    assert (body["instructions"], len(body["input"])) == ("First.\n\nSecond.", 1)
 
 
 # options of the request → fields
@@ -118,8 +118,8 @@ REQUESTED: dict[str, tuple[Raw, Raw]] = {
 @pytest.mark.parametrize("row", REQUESTED)
 def test_rfc_016_request(row: str) -> None:
     options, fields = REQUESTED[row]
-    made = request_of(user({"value": "a"}), **options)
-    assert {name: made.get(name) for name in fields} == fields
+    body = request_of(user({"value": "a"}), **options)
+    assert {name: body.get(name) for name in fields} == fields
 
 
 def test_rfc_016_tools_are_functions() -> None:

@@ -160,26 +160,26 @@ def chats(draw: st.DrawFn) -> list[ChatMessage]:
 
 def facts(messages: list[ChatMessage]) -> list[Any]:
     """What is said, in order: by whom, and which call or result; texts that follow each other are one."""
-    found: list[Any] = []
+    result: list[Any] = []
     for message in messages:
         for part in message.content:
             if isinstance(part, LanguageModelTextPart):
-                if found and found[-1][:2] == [message.role, "text"]:
-                    found[-1][2] += part.value
+                if result and result[-1][:2] == [message.role, "text"]:
+                    result[-1][2] += part.value
                 else:
-                    found.append([message.role, "text", part.value])
+                    result.append([message.role, "text", part.value])
             elif isinstance(part, LanguageModelToolCallPart):
-                found.append([message.role, "call", strip_call_id(part.call_id), part.name, part.input])
+                result.append([message.role, "call", strip_call_id(part.call_id), part.name, part.input])
             elif isinstance(part, LanguageModelToolResultPart):
                 content = [getattr(each, "value", each) for each in part.content]
                 texts = "\n\n".join(each for each in content if isinstance(each, str) and each)
                 images = [each for each in content if isinstance(each, LanguageModelDataPart)]
-                found.append(
+                result.append(
                     [message.role, "result", strip_call_id(part.call_id), texts, images, part.is_error]
                 )
             elif isinstance(part, LanguageModelDataPart):
-                found.append([message.role, "data", part.data, part.mime_type])
-    return found
+                result.append([message.role, "data", part.data, part.mime_type])
+    return result
 
 
 @settings(max_examples=100 * FACTOR)
@@ -204,7 +204,7 @@ def test_a_digest_is_that_of_what_is_said(messages: list[ChatMessage], data: st.
         assert isinstance(request.input, list)
         return conversation_digest(request.input)
 
-    kept = [
+    variant = [
         ChatMessage(
             message.role,
             [
@@ -216,7 +216,7 @@ def test_a_digest_is_that_of_what_is_said(messages: list[ChatMessage], data: st.
         )
         for message in messages
     ]
-    assert digest(kept) == digest(messages)
+    assert digest(variant) == digest(messages)
     at = data.draw(st.integers(0, len(messages) - 1))
     added = ChatMessage(messages[at].role, [*messages[at].content, LanguageModelTextPart("!")])
     assert digest([*messages[:at], added, *messages[at + 1 :]]) != digest(messages)

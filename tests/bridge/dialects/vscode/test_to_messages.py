@@ -183,9 +183,9 @@ def test_case_33_custom_calls_take_their_text_as_input() -> None:
     ],
 )
 def test_case_45_openais_own_calls_keep_their_answers(call: dict[str, Any], answer: dict[str, Any]) -> None:
-    (_, (asked,)), (_, (sent,)) = messages(call | {"call_id": "c"}, answer | {"call_id": "c"})
-    assert asked["ToolCall"]["callId"] == sent["ToolResult"]["callId"] == "gw-c"
-    assert asked["ToolCall"]["input"]
+    (_, (call_part,)), (_, (sent,)) = messages(call | {"call_id": "c"}, answer | {"call_id": "c"})
+    assert call_part["ToolCall"]["callId"] == sent["ToolResult"]["callId"] == "gw-c"
+    assert call_part["ToolCall"]["input"]
     assert sent["ToolResult"]["isError"] == (answer.get("status") == "incomplete")
 
 

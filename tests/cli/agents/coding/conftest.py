@@ -73,7 +73,7 @@ def seen(tmp_path: Path) -> Callable[[], dict[str, Any]]:
     """What it has seen, once it has run."""
 
     def read() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((tmp_path / "seen.json").read_text())
-        return found
+        record: dict[str, Any] = json.loads((tmp_path / "seen.json").read_text())
+        return record
 
     return read

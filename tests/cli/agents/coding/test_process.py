@@ -90,8 +90,8 @@ def test_ctrl_c_in_its_terminal_reaches_it_once() -> None:
 
 def until(terminal: int, word: str) -> str:
     """What is read up to and with this word."""
-    said = ""
-    while word not in said:
-        assert select.select([terminal], [], [], 10)[0], said
-        said += os.read(terminal, 1000).decode()
-    return said
+    output = ""
+    while word not in output:
+        assert select.select([terminal], [], [], 10)[0], output
+        output += os.read(terminal, 1000).decode()
+    return output

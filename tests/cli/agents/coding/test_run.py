@@ -92,11 +92,11 @@ def test_s7_keys_are_neither_on_command_lines_nor_with_the_agent(
     assert key not in done.output
     assert UPSTREAM_KEY not in json.dumps(was)
     assert "MY_UPSTREAM_KEY" not in environment
-    kept = "".join(
+    contents = "".join(
         path.read_text(errors="replace") for path in (tmp_path / "data").rglob("*") if path.is_file()
     )
-    assert key not in kept
-    assert UPSTREAM_KEY not in kept
+    assert key not in contents
+    assert UPSTREAM_KEY not in contents
 
 
 def test_codex_has_a_folder_of_its_own_and_the_models(
@@ -366,10 +366,10 @@ def test_s7_how_to_go_on_says_no_password_of_an_address(
 ) -> None:
     address = upstream.url.replace("http://", "http://me:secret-of-mine@")
     over = ["--upstream", address, "--model", "qwen3"]
-    told = run("codex", "--program", agent_program(), *over, "--", "exec").stderr
-    assert told.splitlines()[-1].startswith("openresponses-bridge: to go on:")
-    assert upstream.url in told
-    assert "secret-of-mine" not in told
+    stderr = run("codex", "--program", agent_program(), *over, "--", "exec").stderr
+    assert stderr.splitlines()[-1].startswith("openresponses-bridge: to go on:")
+    assert upstream.url in stderr
+    assert "secret-of-mine" not in stderr
 
 
 def test_without_a_conversation_there_is_nothing_to_go_on_with(
@@ -402,10 +402,10 @@ def test_a_key_that_the_upstream_refuses_is_told_before_the_agent_starts(
     upstream.scripts["qwen3"] = refusal(401, message="No such key")
     done = run("codex", "--program", agent_program(), *over)
     assert done.exit_code == 2
-    said = " ".join(done.output.split())
-    assert "the model 'qwen3'" in said
-    assert "does not accept this server's key for it; set the upstream's key" in said
-    assert "agents/logs" in said.replace(" ", "")
+    output = " ".join(done.output.split())
+    assert "the model 'qwen3'" in output
+    assert "does not accept this server's key for it; set the upstream's key" in output
+    assert "agents/logs" in output.replace(" ", "")
     assert not (tmp_path / "seen.json").exists(), "the agent was started"
 
 
@@ -437,9 +437,9 @@ def test_an_upstream_that_a_running_server_cannot_reach_is_told_before_the_agent
     with serving(Settings(store="memory://", upstreams=[lost])) as base:
         done = run("codex", "--program", agent_program(), "--server", base, "--model", "m")
     assert done.exit_code == 2
-    said = " ".join(done.output.split())
-    assert f"does not answer through {base}" in said
-    assert "start the upstream, or correct its address" in said
+    output = " ".join(done.output.split())
+    assert f"does not answer through {base}" in output
+    assert "start the upstream, or correct its address" in output
     assert not (tmp_path / "seen.json").exists(), "the agent was started"
 
 
@@ -487,6 +487,6 @@ def test_a_probe_can_be_left_out_and_needs_a_conversation(
     before = len(upstream.received)
     done = run("codex", "--program", program, *over, *words)
     assert done.exit_code == 5, done.output
-    asked = upstream.received[before:]
-    assert all("max_completion_tokens" not in each.body for each in asked)
+    requests = upstream.received[before:]
+    assert all("max_completion_tokens" not in each.body for each in requests)
     assert ("--no-probe" in done.stderr) is (words == ["--no-probe"])

@@ -39,9 +39,9 @@ ITEMS: list[dict[str, Any]] = [
 
 def drawn(*cases: dict[str, Any], links: Any = (), items: Any = ()) -> Any:
     assert NODE is not None
-    asked = json.dumps({"cases": cases, "links": list(links), "items": list(items)})
+    text = json.dumps({"cases": cases, "links": list(links), "items": list(items)})
     command = [NODE, str(Path(__file__).with_name("answer.mjs")), modules()]
-    done = subprocess.run(command, input=asked, capture_output=True, text=True)
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -103,9 +103,9 @@ def test_a_failed_call_and_the_limit_of_calls_are_shown() -> None:
 
 def test_only_addresses_of_the_web_are_links() -> None:
     cites = [(url, HOSTILE) for url in LINKS]
-    found = drawn({"observations": observed(text="x", cites=cites)}, links=LINKS)
-    assert found["links"] == list(LINKS.values())
-    (case,) = found["drawn"]
+    result = drawn({"observations": observed(text="x", cites=cites)}, links=LINKS)
+    assert result["links"] == list(LINKS.values())
+    (case,) = result["drawn"]
     links = [each["props"] for each in case["elements"] if each["tag"] == "a"]
     assert [each["href"] for each in links] == [link for link in LINKS.values() if link]
     assert {each["rel"] for each in links} == {"noopener noreferrer nofollow"}
@@ -116,18 +116,22 @@ def test_only_addresses_of_the_web_are_links() -> None:
 
 
 def test_work_is_read_as_the_library_does() -> None:
-    for item, found in zip(ITEMS, drawn(items=ITEMS)["works"], strict=True):
+    for item, result in zip(ITEMS, drawn(items=ITEMS)["works"], strict=True):
         work = work_of(UnknownItem(item))
         if work is None:
-            assert found is None, item
+            assert result is None, item
             continue
-        assert (work.name, work.server_label, work.error) == (found["name"], found["runner"], found["error"])
-        tools = ", ".join(each["name"] for each in found["tools"])
-        is_list = found["kind"] == "mcp_list_tools"
-        assert (work.result or None) == ((None if work.error else tools) if is_list else found["result"]), (
+        assert (work.name, work.server_label, work.error) == (
+            result["name"],
+            result["runner"],
+            result["error"],
+        )
+        tools = ", ".join(each["name"] for each in result["tools"])
+        is_list = result["kind"] == "mcp_list_tools"
+        assert (work.result or None) == ((None if work.error else tools) if is_list else result["result"]), (
             item
         )
-        assert work.input == found["given"], item
+        assert work.input == result["given"], item
 
 
 def test_hostile_and_huge_items_are_shown_as_bounded_text() -> None:
@@ -139,10 +143,10 @@ def test_hostile_and_huge_items_are_shown_as_bounded_text() -> None:
     }
     huge = {**CALLED, "id": "h2", "arguments": "x" * 1_000_000, "output": "y" * 3_000_000}
     tools = [{"name": HOSTILE, "description": "z" * 10_000} for _ in range(1_000)]
-    asked = {**ASKED, **dict.fromkeys(("server_label", "name", "arguments"), HOSTILE)}
+    approval = {**ASKED, **dict.fromkeys(("server_label", "name", "arguments"), HOSTILE)}
     odd = {**CALLED, "id": "h3", "name": 7, "arguments": {"a": [1]}, "error": {"content": 7}, "output": 7}
     many = [{**APPROVED, "approval_request_id": f"mcpr_{at}{HOSTILE}"} for at in range(5_000)]
-    stream = observed(hostile, huge, {**LISTED, "tools": tools}, asked, odd)
+    stream = observed(hostile, huge, {**LISTED, "tools": tools}, approval, odd)
     (case,) = drawn({"observations": stream, "request": {"input": many}, "requests": [{"input": many}]})[
         "drawn"
     ]

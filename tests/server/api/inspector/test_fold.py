@@ -50,14 +50,14 @@ def damaged(stream: Stream, random: Random) -> Stream:
 
 def streams() -> Iterator[tuple[str, Stream]]:
     random = Random(18)
-    found = dict(clean_streams())
+    result = dict(clean_streams())
     for name, script in SCRIPTS.items():
         for wire in ("openresponses", "openai"):
-            found[f"{name} {wire}"] = json.loads(encode(played(script, wire).events))
+            result[f"{name} {wire}"] = json.loads(encode(played(script, wire).events))
     yield from (
         (each.id, each.events) for each in cases() if "\\ud83d" not in each.sse
     )  # halves are put together
-    for name, stream in found.items():
+    for name, stream in result.items():
         yield name, stream
         older = [{**event, "type": SPELT_BEFORE.get(event["type"], event["type"])} for event in stream]
         yield f"{name}, older names", older
@@ -69,9 +69,9 @@ def test_the_page_folds_as_the_server_does() -> None:
     if NODE is None:
         pytest.skip("needs Node.js")
     named = list(streams())
-    asked = json.dumps([stream for _, stream in named])
+    text = json.dumps([stream for _, stream in named])
     command = [NODE, str(Path(__file__).with_name("fold.mjs")), FOLD.as_uri()]
-    run = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
+    run = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     answers = json.loads(run.stdout)
     assert len(answers) == len(named) > 100
     for (name, stream), answer in zip(named, answers, strict=True):

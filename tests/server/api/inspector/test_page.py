@@ -37,10 +37,10 @@ def run(
     trace: str = "",
 ) -> Any:
     assert NODE is not None
-    asked = {"title": title, "key": KEY, "request": request, "observations": observations, "pairs": pairs}
-    asked["trace"] = trace
+    payload = {"title": title, "key": KEY, "request": request, "observations": observations, "pairs": pairs}
+    payload["trace"] = trace
     command = [NODE, str(Path(__file__).with_name("page.mjs")), modules()]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True)
+    done = subprocess.run(command, input=json.dumps(payload), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -89,30 +89,30 @@ class Tags(HTMLParser):
 
 def test_an_export_keeps_hostile_text_as_text() -> None:
     sent = lines(streamed(HOSTILE, 3)[1].data)
-    found = run(sent, {"model": HOSTILE, "input": HOSTILE}, title=HOSTILE)
+    result = run(sent, {"model": HOSTILE, "input": HOSTILE}, title=HOSTILE)
     tags = Tags()
-    tags.feed(found["page"])
+    tags.feed(result["page"])
     assert tags.scripts == [{"type": "application/json", "id": "stream"}]
     assert tags.handlers == []
     assert not tags.tags & {"img", "iframe", "link", "object", "base"}
-    assert "default-src 'none'" in found["page"]
-    assert "\u202e" not in found["page"].partition('id="stream"')[0]
-    assert found["read"]["request"]["input"] == HOSTILE
-    shown = [line["data"] for line in found["read"]["observations"]]
+    assert "default-src 'none'" in result["page"]
+    assert "\u202e" not in result["page"].partition('id="stream"')[0]
+    assert result["read"]["request"]["input"] == HOSTILE
+    shown = [line["data"] for line in result["read"]["observations"]]
     assert shown == [line["data"] for line in sent if "data" in line]
 
 
 def test_secrets_are_masked_in_whatever_leaves_the_page() -> None:
-    said = " ".join(SECRETS)
+    text = " ".join(SECRETS)
     request = {
         "model": "m",
-        "input": said,
+        "input": text,
         "tools": [{"type": "mcp", "authorization": "hidden", "headers": {"x-api-key": "hidden"}}],
     }
-    found = run(lines(streamed(said, 2)[1].data), request, title=said)
+    result = run(lines(streamed(text, 2)[1].data), request, title=text)
     for name in ("page", "curl", "python", "fixture"):
         for secret in (*SECRETS, "hidden"):
-            assert secret not in found[name], (name, secret)
+            assert secret not in result[name], (name, secret)
 
 
 @pytest.mark.parametrize("prefix", ["", "X-", "client_"])
@@ -128,21 +128,21 @@ def test_the_page_masks_the_fields_that_recordings_mask(prefix: str) -> None:
 def test_copies_are_what_they_say() -> None:
     request = {"model": "m", "input": HOSTILE}
     data = streamed("Hi", 2)[1].data
-    found = run(lines(data), request)
-    words = shlex.split(found["curl"].replace("\\\n", " "))
+    result = run(lines(data), request)
+    words = shlex.split(result["curl"].replace("\\\n", " "))
     assert json.loads(words[words.index("-d") + 1]) == {**request, "stream": True}
     assert words[2] == "http://h/v1/responses"
-    compile(found["python"], "copied", "exec")
+    compile(result["python"], "copied", "exec")
     scope: dict[str, Any] = {}
     exec(
         "\n".join(
-            line for line in found["python"].splitlines() if line.startswith(("import json", "request"))
+            line for line in result["python"].splitlines() if line.startswith(("import json", "request"))
         ),
         scope,
     )
     assert scope["request"] == request
     validator = StreamValidator("any")
-    for frame in SSEDecoder().feed(found["fixture"].encode()):
+    for frame in SSEDecoder().feed(result["fixture"].encode()):
         assert validator.feed_frame(frame) == []
     assert validator.close() == []
 
@@ -150,18 +150,18 @@ def test_copies_are_what_they_say() -> None:
 def test_the_snapshot_of_any_moment_is_the_same_however_it_is_reached() -> None:
     events = json.loads(encode(played(SCRIPTS[next(iter(SCRIPTS))]).events))
     many = [json.loads(line) for line in observed(streamed("word ", 2500)[1].data.splitlines(True)) if line]
-    found = run([{"at": 0, "event": event["type"], "data": event} for event in events], {})
-    assert found["again"]
-    found = run(many, {})
-    assert found["again"]
-    assert found["snapshot"]["output"][0]["content"][0]["text"] == "word " * 2500
+    result = run([{"at": 0, "event": event["type"], "data": event} for event in events], {})
+    assert result["again"]
+    result = run(many, {})
+    assert result["again"]
+    assert result["snapshot"]["output"][0]["content"][0]["text"] == "word " * 2500
 
 
 def test_findings_are_pinned_to_their_events() -> None:
     data = streamed("Hi", 3)[1].data.replace(b'"sequence_number":3', b'"sequence_number":9')
-    found = run(lines(data), {})
-    assert found["pinned"] == [3, 4]
-    assert found["lanes"] == ["response", "message"]
+    result = run(lines(data), {})
+    assert result["pinned"] == [3, 4]
+    assert result["lanes"] == ["response", "message"]
 
 
 def test_two_values_are_compared_by_structure() -> None:
@@ -253,20 +253,20 @@ def test_times_go_on_where_a_connection_is_taken_up_again() -> None:
 
 
 def test_a_secret_that_comes_in_pieces_is_masked_in_all_of_them() -> None:
-    said = " ".join(SECRETS)
-    events = [json.loads(data.removeprefix(b"data: ")) for data in _frames(said)]
+    text = " ".join(SECRETS)
+    events = [json.loads(data.removeprefix(b"data: ")) for data in _frames(text)]
     sent = [{"at": 0, "event": event["type"], "data": event, "findings": []} for event in events]
     for each in sent:
         if "delta" in each["data"]:
             each["parts"] = [{"type": "LanguageModelTextPart", "value": each["data"]["delta"]}]
             each["source"] = [{"choices": [{"delta": {"content": each["data"]["delta"]}}]}]
-    found = run(sent, {})
-    shown = found["read"]["observations"]
+    result = run(sent, {})
+    shown = result["read"]["observations"]
     deltas = [each["data"]["delta"] for each in shown if "delta" in each["data"]]
     parts = [part["value"] for each in shown for part in each.get("parts", ())]
     source = [part["choices"][0]["delta"]["content"] for each in shown for part in each.get("source", ())]
     assert "".join(deltas) == "".join(parts) == "".join(source) == " ".join(["[masked]"] * len(SECRETS))
-    assert "".join(json.loads(f"[{','.join(_deltas(found['fixture']))}]")) == "".join(deltas)
+    assert "".join(json.loads(f"[{','.join(_deltas(result['fixture']))}]")) == "".join(deltas)
 
 
 def _frames(said: str) -> list[bytes]:
@@ -287,13 +287,13 @@ def _deltas(fixture: str) -> list[str]:
 
 
 def test_a_trace_is_saved_without_secrets_wherever_its_chunks_end() -> None:
-    said = " ".join(SECRETS)
+    text = " ".join(SECRETS)
     chunks = [
-        {"type": "chunk", "exchange": number % 2, "at": number, "text": said[number // 2 * 5 :][:5]}
-        for number in range(2 * (len(said) // 5 + 1))
+        {"type": "chunk", "exchange": number % 2, "at": number, "text": text[number // 2 * 5 :][:5]}
+        for number in range(2 * (len(text) // 5 + 1))
     ]
     head = [{"type": "recording", "version": 1}]
-    head += [{"type": "exchange", "exchange": each, "at": 0, "body": {"input": said}} for each in (0, 1)]
+    head += [{"type": "exchange", "exchange": each, "at": 0, "body": {"input": text}} for each in (0, 1)]
     saved = run([], {}, trace="".join(json.dumps(line) + "\n" for line in [*head, *chunks]) + '{"type":"chu')
     lines = [json.loads(line) for line in saved["saved"].splitlines()]
     assert [line["type"] for line in lines] == [line["type"] for line in [*head, *chunks]]
@@ -307,7 +307,7 @@ def test_a_trace_is_saved_without_secrets_wherever_its_chunks_end() -> None:
 def test_events_belong_to_chunks_by_times_and_texts() -> None:
     only, by_text, nearest, before, in_order = 1, 2, 3, 4, 6
     events = [{"sequence_number": at, "type": "e", "delta": text} for at, text in enumerate("abcdxy")]
-    asked = {"type": "exchange", "at": 0}
+    head = {"type": "exchange", "at": 0}
 
     def passed(exchange: int, at: float, text: str) -> dict[str, Any]:
         return {"type": "chunk", "exchange": exchange, "at": at, "text": text}
@@ -316,8 +316,8 @@ def test_events_belong_to_chunks_by_times_and_texts() -> None:
         return passed(1, at, "".join(f"data: {json.dumps(events[each])}\n\n" for each in numbers))
 
     lines = [
-        {**asked, "exchange": 1, "leg": "client"},
-        {**asked, "exchange": 2, "leg": "upstream"},
+        {**head, "exchange": 1, "leg": "client"},
+        {**head, "exchange": 2, "leg": "upstream"},
         sent(0.5, 0),  # before the upstream had sent anything
         passed(2, 1.0, '"b"'),
         sent(1.1, 1),
@@ -329,8 +329,8 @@ def test_events_belong_to_chunks_by_times_and_texts() -> None:
         passed(2, 4.0, '"y"'),
     ]
     observed = [{"at": 0, "event": "e", "data": event} for event in events]
-    found = run(observed, {}, trace="".join(json.dumps(line) + "\n" for line in lines))
-    assert found["links"] == [
+    result = run(observed, {}, trace="".join(json.dumps(line) + "\n" for line in lines))
+    assert result["links"] == [
         [0, before, 0, 1],
         [1, only, 1, 2],
         [2, by_text, 2, 3],
@@ -341,11 +341,11 @@ def test_events_belong_to_chunks_by_times_and_texts() -> None:
 
 
 def test_a_window_keeps_what_is_looked_at() -> None:
-    found = run([], {})
-    for window in found["windows"]:
+    result = run([], {})
+    for window in result["windows"]:
         assert 0 <= window["from"] <= window["place"] <= window["from"] + window["span"] <= 1 + 1e-9
-    spans = [round(window["span"], 6) for window in found["windows"]]
+    spans = [round(window["span"], 6) for window in result["windows"]]
     assert spans == [0.5, 0.25, 0.0625, 0.001, 0.002, 0.002, 1]
-    assert [len(each) for each in found["ticks"]][:4] == [6, 3, 0, 1]
-    assert len(found["ticks"][4]) <= 6  # times beyond the precision of numbers end too
-    assert found["ticks"][0] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert [len(each) for each in result["ticks"]][:4] == [6, 3, 0, 1]
+    assert len(result["ticks"][4]) <= 6  # times beyond the precision of numbers end too
+    assert result["ticks"][0] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])

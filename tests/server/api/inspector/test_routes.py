@@ -50,9 +50,9 @@ def lines(reply: Reply) -> list[dict[str, Any]]:
 
 def findings(observed: list[dict[str, Any]]) -> list[tuple[int, str, str]]:
     return [
-        (index, found["kind"], found.get("rule") or found["where"])
+        (index, finding["kind"], finding.get("rule") or finding["where"])
         for index, line in enumerate(observed)
-        for found in line.get("findings", ())
+        for finding in line.get("findings", ())
     ]
 
 
@@ -141,8 +141,8 @@ def test_every_module_that_is_imported_is_served() -> None:
     for name, file in served.items():
         if name.endswith(".js") and not name.startswith("vendor/"):
             folder = name.rpartition("/")[0]
-            for wanted in re.findall(r"from '\./([\w./-]+)'", file.data.decode()):
-                assert (f"{folder}/{wanted}" if folder else wanted) in served, (name, wanted)
+            for imported in re.findall(r"from '\./([\w./-]+)'", file.data.decode()):
+                assert (f"{folder}/{imported}" if folder else imported) in served, (name, imported)
 
 
 def test_modules_are_small_enough_to_read() -> None:
@@ -248,9 +248,9 @@ def test_a_violation_is_pinned_to_its_event_with_the_rule(app: InProcess) -> Non
     data = streamed("Hi", 3)[1].data.replace(b'"sequence_number":3', b'"sequence_number":9')
     observed = lines(capture(app, data))
     assert {(index, kind) for index, kind, _ in findings(observed)} == {(3, "violation"), (4, "violation")}
-    (found, *_) = observed[3]["findings"]
-    assert found["rule"] in (REPOSITORY / "docs/rules.md").read_text()
-    assert found["asks"] in (REPOSITORY / "docs/rules.md").read_text()
+    (finding, *_) = observed[3]["findings"]
+    assert finding["rule"] in (REPOSITORY / "docs/rules.md").read_text()
+    assert finding["asks"] in (REPOSITORY / "docs/rules.md").read_text()
     assert observed[3]["line"] == 11
 
 
@@ -315,20 +315,20 @@ def test_a_capture_that_ends_in_rubbish_says_where(app: InProcess) -> None:
 def test_a_capture_of_comments_is_read_in_pieces_while_its_client_waits(
     app: InProcess, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = list[bool]()
+    flags = list[bool]()
     piece = routes._next_chunk
 
     def counted(lines: Iterator[bytes]) -> tuple[bytes, bool]:
-        found = piece(lines)
-        made.append(found[1])
-        return found
+        chunk = piece(lines)
+        flags.append(chunk[1])
+        return chunk
 
     monkeypatch.setattr(routes, "_next_chunk", counted)
     assert capture(app, data).status == (200 if b"data" in data else 400)
-    assert len(made) > 40
-    made.clear()
+    assert len(flags) > 40
+    flags.clear()
     app.call("POST", "/inspector/v1/captures", data, CAPTURE, leaves=True)
-    assert len(made) <= 2
+    assert len(flags) <= 2
 
 
 def test_a_payload_is_bounded_in_values(app: InProcess) -> None:
@@ -379,11 +379,11 @@ def test_stored_responses_are_listed_with_their_requests(app: InProcess) -> None
     )
     turns = app.call("GET", f"/inspector/v1/responses?conversation={second['id']}").json["data"]
     assert [turn["id"] for turn in turns] == [second["id"], first["id"]]
-    asked = app.call("GET", f"/inspector/v1/responses/{second['id']}/request").json
-    assert (asked["model"], asked["metadata"]) == ("demo", {"a": "b"})
-    assert asked["previous_response_id"] == first["id"]
-    assert "And Nile?" in json.dumps(asked["input"])
-    assert app.call("POST", "/inspector/v1/context", asked).json["tokens"] > 4
+    request = app.call("GET", f"/inspector/v1/responses/{second['id']}/request").json
+    assert (request["model"], request["metadata"]) == ("demo", {"a": "b"})
+    assert request["previous_response_id"] == first["id"]
+    assert "And Nile?" in json.dumps(request["input"])
+    assert app.call("POST", "/inspector/v1/context", request).json["tokens"] > 4
     page = app.call("GET", "/inspector/v1/responses?limit=1").json
     assert page["next"] == page["data"][0]["id"]
 
@@ -407,28 +407,28 @@ def test_a_context_is_measured_piece_by_piece(app: InProcess) -> None:
         "tools": [tool],
         "previous_response_id": first["id"],
     }
-    found = app.call("POST", "/inspector/v1/context", body).json
-    kinds = [(entry["from"], entry["kind"]) for entry in found["entries"]]
+    context = app.call("POST", "/inspector/v1/context", body).json
+    kinds = [(entry["from"], entry["kind"]) for entry in context["entries"]]
     assert kinds[:2] == [("", "instructions"), ("", "tool")]
     assert [place for place, _ in kinds[2:]] == ["earlier", "earlier", ""]
-    assert found["tokens"] == sum(entry["tokens"] for entry in found["entries"])
-    largest = max(found["entries"], key=lambda entry: entry["tokens"])
+    assert context["tokens"] == sum(entry["tokens"] for entry in context["entries"])
+    largest = max(context["entries"], key=lambda entry: entry["tokens"])
     assert "word word" in largest["label"]
     assert largest["tokens"] >= 190
     assert largest["bytes"] > 1000
 
 
 def recording(*answers: tuple[int, str], **more: Any) -> bytes:
-    made: list[dict[str, Any]] = [{"type": "recording", "version": 1}]
+    entries: list[dict[str, Any]] = [{"type": "recording", "version": 1}]
     for number, (status, text) in enumerate(answers):
         at = 10 + number
-        made += [
+        entries += [
             {"type": "exchange", "exchange": number, "at": at, "dialect": "chat"} | more,
             {"type": "answer", "exchange": number, "at": at, "status": status},
             {"type": "chunk", "exchange": number, "at": at + 0.5, "text": text},
             {"type": "end", "exchange": number, "at": at + 0.6, "how": "finished"},
         ]
-    return b"".join(json.dumps(each).encode() + b"\n" for each in made)
+    return b"".join(json.dumps(each).encode() + b"\n" for each in entries)
 
 
 def test_a_recording_is_shown_with_its_times_and_refusals(app: InProcess) -> None:
@@ -478,8 +478,8 @@ ROUNDS = "openresponses-bridge:rounds"
 @pytest.fixture(scope="module")
 def priced() -> Iterator[InProcess]:
     tier = PriceTier(above=200, input=2.0, output=20.0)
-    given = Settings(store="memory:", prices={"demo": Price(input=1.0, output=10.0, tiers=(tier,))})
-    running = InProcess(given)
+    settings = Settings(store="memory:", prices={"demo": Price(input=1.0, output=10.0, tiers=(tier,))})
+    running = InProcess(settings)
     yield running
     running.close()
 
@@ -487,15 +487,15 @@ def priced() -> Iterator[InProcess]:
 def cost_of(app: InProcess, **usage: Any) -> Any:
     reply = app.call("POST", "/inspector/v1/cost", {"model": "demo", "usage": {**USAGE, **usage}})
     assert reply.status == 200, reply.body
-    found = reply.json
-    assert found.pop("object") == "cost"
-    return found
+    cost = reply.json
+    assert cost.pop("object") == "cost"
+    return cost
 
 
 def test_the_cost_of_a_usage_is_that_of_its_rounds(priced: InProcess) -> None:
     assert cost_of(priced) == {"cost_usd": "0.001", "rounds": []}
-    found = cost_of(priced, **{ROUNDS: [ROUND, {**ROUND, "estimated": True}]})
-    assert found == {"cost_usd": "0.0005", "rounds": ["0.00025", "0.00025"]}
+    cost = cost_of(priced, **{ROUNDS: [ROUND, {**ROUND, "estimated": True}]})
+    assert cost == {"cost_usd": "0.0005", "rounds": ["0.00025", "0.00025"]}
 
 
 def test_s10_the_costs_of_many_rounds_are_summed_beside_the_loop(
@@ -526,8 +526,8 @@ def test_a_cost_that_is_not_known_is_null(app: InProcess, priced: InProcess) -> 
 def test_counts_that_can_not_be_ones_are_taken_as_the_nearest(priced: InProcess, number: int) -> None:
     ones = dict.fromkeys(ROUND, number)
     most = "0" if number < 0 else "22000000"
-    found = cost_of(priced, input_tokens=number, output_tokens=number, total_tokens=0)
-    assert found == {"cost_usd": most, "rounds": []}
+    cost = cost_of(priced, input_tokens=number, output_tokens=number, total_tokens=0)
+    assert cost == {"cost_usd": most, "rounds": []}
     assert cost_of(priced, **{ROUNDS: [ones]})["cost_usd"] == "0.001"  # they are at least two
     assert cost_of(priced, **{ROUNDS: [ones, ones]})["rounds"] == [most, most]
 

@@ -142,11 +142,11 @@ def test_nothing_is_written_behind_a_close(
 def test_messages_of_many_clients_are_their_own(
     base: str, upstream: ScriptedUpstream, written: DirectWrites
 ) -> None:
-    found: dict[int, str] = {}
+    texts: dict[int, str] = {}
 
     def one(number: int) -> None:
         with opened_socket(base) as client:
-            found[number] = Socket(client.connection).turn(model=f"m{number}", input="Hi", store=False).text
+            texts[number] = Socket(client.connection).turn(model=f"m{number}", input="Hi", store=False).text
 
     for number in range(8):
         upstream.scripts[f"m{number}"] = paced(*[f"{number} "] * 30)
@@ -155,7 +155,7 @@ def test_messages_of_many_clients_are_their_own(
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {number: f"{number} " * 30 + "end" for number in range(8)}
+    assert texts == {number: f"{number} " * 30 + "end" for number in range(8)}
 
 
 def test_server_that_offers_no_such_way_sends_the_same(

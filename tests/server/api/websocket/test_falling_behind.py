@@ -130,8 +130,8 @@ def test_s8_socket_that_falls_behind_counts_as_a_reader(server: str, upstream: S
     """One too many gets the rest elsewhere, and goes on."""
     upstream.scripts["flood"] = Script([*FLOOD, *text("end")])
     upstream.scripts["m"] = Script(text("Hello"))
-    with ExitStack() as held:
-        sockets = [held.enter_context(narrow_socket(server)) for _ in range(3)]
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(narrow_socket(server)) for _ in range(3)]
         ids = []
         for places, each in enumerate(sockets, 1):
             ids.append(begun(each, model="flood")[1])

@@ -49,15 +49,15 @@ def lanes_of(
 ) -> dict[str | None, Events]:
     """What comes until so many turns have ended, by lane. What is held goes on after so many answers to
     messages that are not turns."""
-    found: dict[str | None, Events] = defaultdict(list)
+    lanes: dict[str | None, Events] = defaultdict(list)
     while turns:
         if held is not None and answers <= 0:
             held.goes_on.set()
         event = socket.receive()
-        found[event.get("stream_id")].append(event)
+        lanes[event.get("stream_id")].append(event)
         turns -= event["type"] in LAST
         answers -= event["type"].startswith(ANSWERS)
-    return found
+    return lanes
 
 
 def text_of(events: Events) -> str:
@@ -73,12 +73,12 @@ def test_lanes_are_made_side_by_side_and_each_event_says_its_lane(
         socket.send(model="slow", input="x", stream_id="one")
         socket.send(model="quick", input="x", stream_id="two")
         socket.send(model="quick", input="x")
-        found = lanes_of(socket, 2)
-        assert found.keys() >= {"two", None}
-        assert "response.completed" not in [event["type"] for event in found["one"]]
-        first = [*found["one"], *lanes_of(socket, 1, held)["one"]]
-    assert [text_of(events) for events in (first, found["two"], found[None])] == ["ab", "at once", "at once"]
-    for events in (first, found["two"], found[None]):
+        lanes = lanes_of(socket, 2)
+        assert lanes.keys() >= {"two", None}
+        assert "response.completed" not in [event["type"] for event in lanes["one"]]
+        first = [*lanes["one"], *lanes_of(socket, 1, held)["one"]]
+    assert [text_of(events) for events in (first, lanes["two"], lanes[None])] == ["ab", "at once", "at once"]
+    for events in (first, lanes["two"], lanes[None]):
         assert violations(events) == []
 
 
@@ -128,13 +128,13 @@ def test_a_thousand_lanes_are_not_made(bridged: str, upstream: ScriptedUpstream,
     with opened_socket(bridged) as socket:
         for number in range(1000):
             socket.send(model="slow", input="x", store=False, stream_id=f"s{number}")
-        found = lanes_of(socket, 1000, held, 1000 - LANES)
-    refused = [name for name, events in found.items() if events[-1]["type"] == "error"]
-    codes = {found[name][-1]["error"]["code"] for name in refused}
-    assert len(found) == 1000
+        lanes = lanes_of(socket, 1000, held, 1000 - LANES)
+    refused = [name for name, events in lanes.items() if events[-1]["type"] == "error"]
+    codes = {lanes[name][-1]["error"]["code"] for name in refused}
+    assert len(lanes) == 1000
     assert 1000 - len(refused) == LANES
     assert codes == {"too_many_streams"}
-    assert all(text_of(events) == "ab" for name, events in found.items() if name not in refused)
+    assert all(text_of(events) == "ab" for name, events in lanes.items() if name not in refused)
 
 
 def test_idle_lanes_make_room(demo: str) -> None:
@@ -187,10 +187,10 @@ def test_a_turn_is_cancelled_and_the_other_lanes_go_on(bridged: str, upstream: S
             pass
         socket.send(model="slow", input="x", stream_id="two")
         socket.send(type="response.cancel", stream_id="one")
-        found = lanes_of(socket, 2)
-        assert found["one"][-1]["response"]["status"] in ("cancelled", "incomplete", "failed")
-        assert found["one"][-1]["type"] != "response.completed"
-        assert text_of(found["two"]) == "ab"
+        lanes = lanes_of(socket, 2)
+        assert lanes["one"][-1]["response"]["status"] in ("cancelled", "incomplete", "failed")
+        assert lanes["one"][-1]["type"] != "response.completed"
+        assert text_of(lanes["two"]) == "ab"
         assert socket.turn(model="slow", input="x", stream_id="one").text == "ab"
 
 
@@ -228,27 +228,29 @@ def test_p27_what_is_said_during_a_response_is_its_next_turn(
         named = {} if lane is None else {"stream_id": lane}
         socket.send(model="slow", input="x", instructions="be", store=store, **named)
         created = socket.receive()
-        wanted = created["response"]["id"]
-        socket.send(type="response.steer", previous_response_id=wanted, input="Stop.")
+        response_id = created["response"]["id"]
+        socket.send(type="response.steer", previous_response_id=response_id, input="Stop.")
         socket.send(
-            type="response.steer", previous_response_id=wanted, input=[{"role": "user", "content": "Now."}]
+            type="response.steer",
+            previous_response_id=response_id,
+            input=[{"role": "user", "content": "Now."}],
         )
-        found = lanes_of(socket, 2, held, 2)
-        assert set(found) == {lane}
+        lanes = lanes_of(socket, 2, held, 2)
+        assert set(lanes) == {lane}
         again = socket.turn(
-            model="slow", input="y", previous_response_id=found[lane][-1]["response"]["id"], **named
+            model="slow", input="y", previous_response_id=lanes[lane][-1]["response"]["id"], **named
         )
-    events = [created, *found[lane]]
+    events = [created, *lanes[lane]]
     accepted = steers(events)
     assert [each["type"] for each in accepted] == ["response.steer.accepted"] * 2
-    assert {each["steer"]["previous_response_id"] for each in accepted} == {wanted}
+    assert {each["steer"]["previous_response_id"] for each in accepted} == {response_id}
     assert len({each["steer"]["id"] for each in accepted}) == 2
     turns = [event for event in events if event not in accepted]
     second = next(at for at, event in enumerate(turns) if event["type"] == "response.created" and at)
     assert (text_of(turns[:second]), text_of(turns[second:])) == ("ab", "stopped")
-    assert turns[second]["response"]["previous_response_id"] == wanted
-    said = upstream.received[-2].body["messages"]
-    assert [(each["role"], each["content"]) for each in said] == [
+    assert turns[second]["response"]["previous_response_id"] == response_id
+    messages = upstream.received[-2].body["messages"]
+    assert [(each["role"], each["content"]) for each in messages] == [
         ("system", "be"),
         ("user", "x"),
         ("assistant", "ab"),
@@ -367,12 +369,12 @@ def test_p27_refusals_say_why_and_the_turn_goes_on(
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x")
         created = socket.receive()
-        wanted = created["response"]["id"]
+        response_id = created["response"]["id"]
         socket.send(type="response.steer", previous_response_id="resp_other", input=STOP)
         socket.send(type="response.steer", input=STOP)
-        socket.send(type="response.processed", response_id=wanted)
+        socket.send(type="response.processed", response_id=response_id)
         events = [created, *lanes_of(socket, 1, held, 2)[None]]
-        socket.send(type="response.steer", previous_response_id=wanted, input=STOP)
+        socket.send(type="response.steer", previous_response_id=response_id, input=STOP)
         late = socket.receive()
     failed = [*steers(events), late]
     codes = ["response_not_found", "invalid_input", "response_already_completed"]
@@ -400,11 +402,11 @@ def test_p27_input_that_waits_is_limited(bridged: str, upstream: ScriptedUpstrea
         created = socket.receive()["response"]["id"]
         for _ in range(PENDING_STEERS + 1):
             socket.send(type="response.steer", previous_response_id=created, input=STOP)
-        found = steers(lanes_of(socket, 2, held, PENDING_STEERS + 1)[None])
-    assert [each["type"] for each in found] == ["response.steer.accepted"] * PENDING_STEERS + [
+        answers = steers(lanes_of(socket, 2, held, PENDING_STEERS + 1)[None])
+    assert [each["type"] for each in answers] == ["response.steer.accepted"] * PENDING_STEERS + [
         "response.steer.failed"
     ]
-    assert found[-1]["error"]["code"] == "too_many_pending_steers"
+    assert answers[-1]["error"]["code"] == "too_many_pending_steers"
 
 
 @pytest.mark.parametrize("given", [b"1e999", b'"\xff"', b"1" * 5000], ids=["number", "text", "integer"])
@@ -492,8 +494,8 @@ def test_n3_items_for_an_agent_that_waits_are_given_back(
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x")
         created = socket.receive()["response"]["id"]
-        for wanted in (created, "resp_1", 3):
-            socket.send(type="response.inject", response_id=wanted, input=ITEMS)
+        for response_id in (created, "resp_1", 3):
+            socket.send(type="response.inject", response_id=response_id, input=ITEMS)
         turn = lanes_of(socket, 1, held, 3)[None]
         socket.send(type="response.inject", response_id=created, input=ITEMS)
         failed = [each for each in [*turn, socket.receive()] if each["type"] == "response.inject.failed"]

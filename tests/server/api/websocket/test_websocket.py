@@ -144,9 +144,9 @@ def test_tool_call_is_answered_on_the_same_connection(demo: str) -> None:
 
 def test_not_stored_is_not_stored_and_stored_is(demo: str) -> None:
     with opened_socket(demo) as socket:
-        kept = socket.turn(input="Hello").final
+        response = socket.turn(input="Hello").final
         passing = socket.turn(input="Hello", store=False).final
-    assert call(demo, "GET", f"/v1/responses/{kept['id']}").json == kept
+    assert call(demo, "GET", f"/v1/responses/{response['id']}").json == response
     assert call(demo, "GET", f"/v1/responses/{passing['id']}").status == 404
 
 
@@ -240,8 +240,8 @@ def test_stored_and_unstored_turns_are_one_conversation(bridged: str, upstream: 
         for number, store in enumerate([True, False, True, True, False]):
             turn = socket.turn(model="mixed", input=str(number), store=store, previous_response_id=latest)
             latest = turn.final["id"]
-    said = [content for _, content in contents(upstream, "mixed")]
-    assert said == ["0", "Answer", "1", "Answer", "2", "Answer", "3", "Answer", "4"]
+    texts = [content for _, content in contents(upstream, "mixed")]
+    assert texts == ["0", "Answer", "1", "Answer", "2", "Answer", "3", "Answer", "4"]
 
 
 def test_item_of_a_deleted_response_is_not_remembered(demo: str) -> None:
@@ -534,20 +534,20 @@ def test_s3_stored_turn_goes_on_when_its_client_leaves(bridged: str, upstream: S
     with opened_socket(bridged) as socket:
         socket.send(model="left", input="x")
         response_id = socket.receive()["response"]["id"]
-    kept = wait_for(bridged, response_id, "completed")
-    assert kept["output"][0]["content"][0]["text"] == "x " * 20 + "y"
+    final = wait_for(bridged, response_id, "completed")
+    assert final["output"][0]["content"][0]["text"] == "x " * 20 + "y"
 
 
 # ── Codex ──────────────────────────────────────────────────────────────────────────────────────────────
 def test_prewarm_generates_nothing_and_is_continued(bridged: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["warm"] = Script(text("Hi"))
-    asked = len(upstream.received)
+    before = len(upstream.received)
     rules = {"type": "message", "role": "developer", "content": "Be brief."}
     with opened_socket(bridged) as socket:
         warm = socket.turn(model="warm", input=[rules], store=False, generate=False)
         assert warm.types == ["response.created", "response.in_progress", "response.completed"]
         assert warm.final["output"] == []
-        assert len(upstream.received) == asked
+        assert len(upstream.received) == before
         link = warm.final["id"]
         turn = socket.turn(model="warm", input="Hello", store=False, previous_response_id=link)
         assert turn.text == "Hi"

@@ -29,8 +29,8 @@ TEXT = f"data: your key {KEY} is é wrong, {KEY}\n\ndata: [DONE]\n\n".encode()
 
 def streamed(pieces: list[bytes], secrets: Secrets = SECRETS) -> list[tuple[float, bytes]]:
     mask = StreamMask(secrets)
-    found = [chunk for at, piece in enumerate(pieces) for chunk in mask.feed(float(at), piece)]
-    return found + mask.close()
+    chunks = [chunk for at, piece in enumerate(pieces) for chunk in mask.feed(float(at), piece)]
+    return chunks + mask.close()
 
 
 @pytest.mark.parametrize("size", range(1, 60))
@@ -62,10 +62,10 @@ def test_a_key_over_three_chunks_is_in_the_first_of_them() -> None:
 
 def test_what_is_held_is_bounded() -> None:
     mask = StreamMask(SECRETS)
-    held = most = 0
+    buffered = most = 0
     for _ in range(2000):
-        held += 100 - sum(len(data) for _, data in mask.feed(0, b"x" * 100))
-        most = max(most, held)
+        buffered += 100 - sum(len(data) for _, data in mask.feed(0, b"x" * 100))
+        most = max(most, buffered)
     assert most < 10_000
 
 
@@ -93,11 +93,11 @@ def test_a_byte_is_looked_at_a_few_times(secrets: list[str], pieces: list[bytes]
     """The worst stream: small and large chunks that are full of keys, which overlap each other."""
     looking = Looking(Secrets(secrets))
     mask = StreamMask(looking)
-    held = most = 0
+    buffered = most = 0
     for piece in pieces:
         mask.feed(0, piece)
-        held = mask.held
-        most = max(most, held)
+        buffered = mask.held
+        most = max(most, buffered)
     mask.close()
     assert looking.looked_at <= 3 * sum(map(len, pieces))
     assert most <= 2 * looking.longest + 4096 + max(map(len, pieces))
@@ -132,13 +132,13 @@ def test_a_name_is_looked_at_once_however_many_values_it_has(monkeypatch: pytest
 
 
 def test_headers() -> None:
-    given = {
+    headers = {
         "Authorization": f"Bearer {KEY}",
         "Accept": "text/event-stream",
         "X-Tenant": "a",
         "Cookie": "b=c",
     }
-    assert masked_headers(given) == {
+    assert masked_headers(headers) == {
         "authorization": MASK,
         "accept": "text/event-stream",
         "x-tenant": MASK,

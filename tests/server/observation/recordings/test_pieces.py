@@ -65,8 +65,8 @@ def test_lines_without_payloads_are_pauses(lines: list[bytes], after: bytes) -> 
 
 
 def test_records_that_complete_no_line_are_pauses() -> None:
-    asked = [RecordingStart(1), RecordedRequest(1, 0, dialect="chat"), RecordedStatus(1, 0, 200)]
-    data = b"".join(map(encode_record, [*asked, *[Chunk(1, 0, text="")] * MANY]))
+    head = [RecordingStart(1), RecordedRequest(1, 0, dialect="chat"), RecordedStatus(1, 0, 200)]
+    data = b"".join(map(encode_record, [*head, *[Chunk(1, 0, text="")] * MANY]))
     pauses = sum(not line for line in _until_unreadable(observed_file(data)))
     assert pauses >= 2 * (MANY // MOST)  # they are read twice
 
@@ -101,9 +101,9 @@ def test_frames_over_several_lines_and_without_blank_lines_are_read() -> None:
         [*several, *one, *several, *one, *one],
         [*several, b"\n", *several, b"\n", *one, *one, *one],
     ):
-        found = [payload.value for payload in read_capture(lines)]
-        assert [value for value in found if value != {"a": 1}] == [{"a": "}{", 'b"[': [1]}] * 2
-        assert len(found) == 5
+        values = [payload.value for payload in read_capture(lines)]
+        assert [value for value in values if value != {"a": 1}] == [{"a": "}{", 'b"[': [1]}] * 2
+        assert len(values) == 5
 
 
 def test_a_payload_of_too_many_values_is_refused_before_it_is_decoded() -> None:
@@ -118,9 +118,9 @@ def test_a_payload_of_too_many_values_is_refused_before_it_is_decoded() -> None:
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_an_array_is_its_elements_each_at_its_line(end: bytes) -> None:
     text = b'[{\n "a": "]["\n}\n,\n{"a": 1}, {"a": [\n\n2]}\n]\n{"a": 3}\n[DONE]\n'
-    found = list(read_capture([line + end for line in text.splitlines()]))
-    assert [each.value for each in found] == [{"a": "]["}, {"a": 1}, {"a": [2]}, {"a": 3}, None]
-    assert [each.line for each in found] == [1, 5, 5, 9, 10]
+    payloads = list(read_capture([line + end for line in text.splitlines()]))
+    assert [each.value for each in payloads] == [{"a": "]["}, {"a": 1}, {"a": [2]}, {"a": 3}, None]
+    assert [each.line for each in payloads] == [1, 5, 5, 9, 10]
 
 
 @pytest.mark.parametrize(

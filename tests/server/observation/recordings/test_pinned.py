@@ -18,15 +18,15 @@ BROKEN = call(0, '{"a":', "f", "c1") + chunk("tool_calls") + DONE
 
 def by_the_page(capture: bytes) -> list[tuple[int, int, str, str]]:
     """Answer, event, kind and place of each case of the translation."""
-    found, answer, event = [], 0, 0
+    findings, answer, event = [], 0, 0
     for line in map(json.loads, observed(capture.splitlines(True))):
         pinned = event if "event" in line else event - 1
-        found += [(answer, pinned, case["kind"], case["where"]) for case in line.get("findings", ())]
+        findings += [(answer, pinned, case["kind"], case["where"]) for case in line.get("findings", ())]
         event += "event" in line
         if line.get("ended"):
             answer, event = answer + 1, 0
     # what VS Code's parts lose is the page's alone
-    return [case for case in found if case[2] != "violation" and case[3] != "tool_call"]
+    return [case for case in findings if case[2] != "violation" and case[3] != "tool_call"]
 
 
 def by_the_terminal(capture: bytes) -> list[tuple[int, int, str, str]]:

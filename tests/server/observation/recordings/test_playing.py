@@ -52,15 +52,15 @@ FAILURE = b"event: error\ndata: %b\n" % line(
     ],
 )
 def test_a_capture_has_the_same_responses_and_violations_for_all(capture: bytes, responses: int) -> None:
-    inspected = [json.loads(found) for found in _run("inspect", "--json", stdin=capture)]
+    inspected = [json.loads(entry) for entry in _run("inspect", "--json", stdin=capture)]
     assert len(inspected) == responses
-    rules = [json.loads(found)["rule"] for found in _run("validate", "--json", stdin=capture)]
-    assert [each["rule"] for found in inspected for each in found["violations"]] == rules
-    shown = [json.loads(found) for found in observed_file(capture) if found]
-    findings = [each for found in shown for each in found.get("findings", ())]
+    rules = [json.loads(entry)["rule"] for entry in _run("validate", "--json", stdin=capture)]
+    assert [each["rule"] for entry in inspected for each in entry["violations"]] == rules
+    shown = [json.loads(entry) for entry in observed_file(capture) if entry]
+    findings = [each for entry in shown for each in entry.get("findings", ())]
     assert [each["rule"] for each in findings if each["kind"] == "violation"] == rules
-    streams = sum(found.get("ended", False) for found in shown)
-    assert streams + sum(found.get("event") == "response" for found in shown) == responses
+    streams = sum(entry.get("ended", False) for entry in shown)
+    assert streams + sum(entry.get("event") == "response" for entry in shown) == responses
 
 
 def _run(*arguments: str, stdin: bytes) -> list[str]:
@@ -71,11 +71,11 @@ def _run(*arguments: str, stdin: bytes) -> list[str]:
 
 @pytest.mark.parametrize("stream", [STREAM, CUT], ids=["whole", "smaller than a buffer"])
 def test_a_recording_is_read_from_a_pipe_as_from_a_file(tmp_path: Path, stream: bytes) -> None:
-    asked = {"type": "exchange", "exchange": 1, "at": 0, "dialect": "responses"}
+    request = {"type": "exchange", "exchange": 1, "at": 0, "dialect": "responses"}
     answer = {"type": "answer", "exchange": 1, "at": 0, "status": 200}
     chunk = {"type": "chunk", "exchange": 1, "at": 0, "text": stream.decode()}
     end = {"type": "end", "exchange": 1, "at": 0, "how": "finished"}
-    records = [{"type": "recording", "version": 1}, asked, answer, chunk, end]
+    records = [{"type": "recording", "version": 1}, request, answer, chunk, end]
     (tmp_path / "r").write_bytes(b"".join(map(line, records)))
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as pipe:

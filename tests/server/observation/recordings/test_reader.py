@@ -122,14 +122,14 @@ def test_what_was_said_is_not_kept_in_memory(tmp_path: Path) -> None:
     assert path.stat().st_size > 15_000_000
     tracemalloc.start()
     recording = read_recording(path)
-    kept, most = tracemalloc.get_traced_memory()
+    current, most = tracemalloc.get_traced_memory()
     size = sum(
         len(each.data) for each in recording.records(recording.exchanges[3]) if isinstance(each, Chunk)
     )
     read = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert size == 900_000
-    assert kept < 200_000
+    assert current < 200_000
     assert most < 10_000_000
     assert read < 400_000
 

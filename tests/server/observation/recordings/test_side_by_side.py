@@ -33,8 +33,8 @@ TURNS = 8
 def responses_of(lines: Iterable[bytes]) -> tuple[list[str], list[str]]:
     """The streams that a capture becomes, one for each response, and what was repaired or lost."""
     responses, cases = translated(lines)
-    told = sorted(str(case) for case in cases if case.kind != "ignored")
-    return [Normalised()(encode_sse(each).decode()) for each in responses], told
+    diagnostics = sorted(str(case) for case in cases if case.kind != "ignored")
+    return [Normalised()(encode_sse(each).decode()) for each in responses], diagnostics
 
 
 def translated(lines: Iterable[bytes]) -> tuple[list[list[Event]], Diagnostics]:
@@ -69,9 +69,9 @@ def test_t7_interleaved_turns_are_replayed_as_each_is_alone(data: st.DataObject)
     lines = data.draw(merged(captures))
     alone = [responses_of(capture) for capture in captures]
     waiting = [iter(streams) for streams, _ in alone]
-    streams, told = responses_of(line for _, line in lines)
+    streams, diagnostics = responses_of(line for _, line in lines)
     assert streams == [next(waiting[number]) for number, line in lines if began(line)]
-    assert told == sorted(case for _, cases in alone for case in cases)
+    assert diagnostics == sorted(case for _, cases in alone for case in cases)
 
 
 def said(thread: str, turn: str, method: str, **params: Any) -> dict[str, Any]:
@@ -231,5 +231,5 @@ def test_each_event_is_shown_beside_the_payload_that_it_came_of() -> None:
     ends = [at for at, each in enumerate(shown) if each.get("ended")]
     sources = [each.get("source", []) for each in shown]
     of_each = sources[: ends[0] + 1], sources[ends[0] + 1 :]
-    threads = [[frame["params"]["threadId"] for found in part for frame in found] for part in of_each]
+    threads = [[frame["params"]["threadId"] for source in part for frame in source] for part in of_each]
     assert threads == [["a"] * 4, ["b"] * 3]

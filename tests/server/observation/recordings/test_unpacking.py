@@ -105,7 +105,7 @@ def test_an_archive_has_each_of_its_streams_answers_and_sockets() -> None:
     refused = {"response": {"status": 500, "content": {"mimeType": "text/event-stream", "text": "x"}}}
     packed = entry("eyJ9")
     packed["response"]["content"]["encoding"] = "base64"
-    found = read(
+    streams = read(
         archive(
             refused,
             entry(STREAM.decode()),
@@ -115,7 +115,7 @@ def test_an_archive_has_each_of_its_streams_answers_and_sockets() -> None:
             {},
         )
     )
-    assert found == [[*FRAMES, b"[DONE]"], [WHOLE], FRAMES]
+    assert streams == [[*FRAMES, b"[DONE]"], [WHOLE], FRAMES]
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,13 @@ def test_the_page_on_traces_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with ScriptedUpstream({"m": Script(text("Hello", " there"))}) as upstream:
         traced = traced.replace("--upstream ollama", f"--upstream {upstream.url}")
         with reader.serving(f"{traced} --store memory://"):
-            made = asked(reader)
-            fetch = fetch.replace("resp_…", made["id"]).replace("localhost:", "127.0.0.1:")
+            response = asked(reader)
+            fetch = fetch.replace("resp_…", response["id"]).replace("localhost:", "127.0.0.1:")
             reader.run(fetch)
     assert json.loads(reader.run(replay))["output"][0]["content"][0]["text"] == "Hello there"
     with reader.serving(f"{play} --store memory://"):
         again = asked(reader)
-    assert again["output"][0]["content"] == made["output"][0]["content"]
+    assert again["output"][0]["content"] == response["output"][0]["content"]
 
 
 def asked(reader: Reader) -> Any:

@@ -50,8 +50,8 @@ def served(upstream: ScriptedUpstream, folder: Path | None, **more: Any) -> InPr
     )
     two = UpstreamSettings(url=upstream.url, name="two", models=["other"])
     trace = more.pop("trace", {})
-    given = Tracing(folder=None if folder is None else str(folder), **trace)
-    return InProcess(Settings(upstreams=[one, two], trace=given, **more))
+    tracing = Tracing(folder=None if folder is None else str(folder), **trace)
+    return InProcess(Settings(upstreams=[one, two], trace=tracing, **more))
 
 
 @pytest.fixture
@@ -67,20 +67,20 @@ def ask(app: InProcess, model: str = "m", headers: Any = (), **more: Any) -> Rep
 
 def trace_of(app: InProcess, reply: Reply, headers: Any = ()) -> list[Record]:
     """The lines of the trace of this answer, behind the first."""
-    found = app.call("GET", reply.headers["openresponses-trace"], headers=headers)
-    assert found.status == 200
-    assert found.headers["content-type"] == "application/jsonl"
-    records = [decode_record(line) for line in found.body.splitlines()]
+    response = app.call("GET", reply.headers["openresponses-trace"], headers=headers)
+    assert response.status == 200
+    assert response.headers["content-type"] == "application/jsonl"
+    records = [decode_record(line) for line in response.body.splitlines()]
     assert all(record is not None for record in records)
     return [record for record in records[1:] if record is not None]
 
 
 def legs(records: list[Record]) -> dict[str, list[RecordedRequest]]:
-    found: dict[str, list[RecordedRequest]] = {}
+    requests: dict[str, list[RecordedRequest]] = {}
     for record in records:
         if isinstance(record, RecordedRequest):
-            found.setdefault(record.leg, []).append(record)
-    return found
+            requests.setdefault(record.leg, []).append(record)
+    return requests
 
 
 def chunks(records: list[Record], exchange: int) -> list[bytes]:
@@ -96,15 +96,15 @@ def test_the_four_records_of_a_response(app: InProcess, upstream: ScriptedUpstre
     upstream.scripts["m"] = Script(pieces)
     reply = ask(app, stream=True)
     records = trace_of(app, reply)
-    (client,), (asked,) = legs(records)["client"], legs(records)["upstream"]
+    (client,), (request,) = legs(records)["client"], legs(records)["upstream"]
     assert json.loads(bytes(client.body)) == {"model": "m", "input": "Hi", "stream": True}
     assert (client.path, client.dialect, client.model) == ("/v1/responses", "responses", "m")
-    assert json.loads(bytes(asked.body))["messages"] == [{"role": "user", "content": "Hi"}]
-    assert (asked.upstream, asked.address, asked.dialect) == ("one", "", "chat")
+    assert json.loads(bytes(request.body))["messages"] == [{"role": "user", "content": "Hi"}]
+    assert (request.upstream, request.address, request.dialect) == ("one", "", "chat")
     shown = app.call("GET", f"/v1/responses/{client.run}/trace").body
     assert upstream.url.partition("://")[2].encode() not in shown  # where it is concerns no client
-    assert client.run == asked.run == reply.events[0]["response"]["id"]
-    came = chunks(records, asked.exchange)
+    assert client.run == request.run == reply.events[0]["response"]["id"]
+    came = chunks(records, request.exchange)
     assert came[0] == pieces[0]
     assert came[1] == pieces[2]
     assert b"".join(came) == b"".join(piece for piece in pieces if isinstance(piece, bytes))
@@ -138,9 +138,9 @@ def test_retries_and_failover_are_noted_where_they_happen(app: InProcess, upstre
     records = trace_of(app, ask(app))
     assert [each.upstream for each in legs(records)["upstream"]] == ["one", "one", "two"]
     assert [each.status for each in records if isinstance(each, RecordedStatus)] == [503, 503, 200, 200]
-    found = notes(records)
-    assert ("retry", "one", "is asked again, after 503") in found
-    assert ("failover", "two", "is asked instead of one, after 503") in found
+    remarks = notes(records)
+    assert ("retry", "one", "is asked again, after 503") in remarks
+    assert ("failover", "two", "is asked instead of one, after 503") in remarks
 
 
 def test_repairs_losses_and_failures_are_noted(app: InProcess, upstream: ScriptedUpstream) -> None:
@@ -191,8 +191,8 @@ def test_a_turn_on_a_websocket(app: InProcess, upstream: ScriptedUpstream) -> No
     first, second = app.turns([json.dumps(message).encode()] * 2)
     for events in (first, second):
         response_id = events[-1]["response"]["id"]
-        found = app.call("GET", f"/v1/responses/{response_id}/trace").body.splitlines()
-        records = [record for line in found[1:] if (record := decode_record(line)) is not None]
+        lines = app.call("GET", f"/v1/responses/{response_id}/trace").body.splitlines()
+        records = [record for line in lines[1:] if (record := decode_record(line)) is not None]
         (client,) = legs(records)["client"]
         assert json.loads(bytes(client.body)) == message
         sent = b"".join(chunks(records, client.exchange)).splitlines()
@@ -249,10 +249,14 @@ def test_secrets_are_not_in_it(
 ) -> None:
     monkeypatch.setenv("A_KEY", KEY)
     cut = len(KEY) // 2
-    said = [chunk(content=f"a {KEY} b"), chunk(content=f"is {CLIENT}"), chunk(content=KEY)]
-    upstream.scripts["m"] = Script([said[0], said[1], said[2][:-cut], 0.02, said[2][-cut:], *text("!")])
-    given = UpstreamSettings(url=upstream.url, api_key_env="A_KEY")
-    app = InProcess(Settings(upstreams=[given], api_keys=[hashed(CLIENT)], trace=Tracing(folder=str(folder))))
+    deltas = [chunk(content=f"a {KEY} b"), chunk(content=f"is {CLIENT}"), chunk(content=KEY)]
+    upstream.scripts["m"] = Script(
+        [deltas[0], deltas[1], deltas[2][:-cut], 0.02, deltas[2][-cut:], *text("!")]
+    )
+    settings = UpstreamSettings(url=upstream.url, api_key_env="A_KEY")
+    app = InProcess(
+        Settings(upstreams=[settings], api_keys=[hashed(CLIENT)], trace=Tracing(folder=str(folder)))
+    )
     mine = [(b"authorization", f"Bearer {CLIENT}".encode()), (b"cookie", b"session=c00kie-1234567890abcd")]
     tools = [
         {

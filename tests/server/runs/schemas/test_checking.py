@@ -156,8 +156,8 @@ BUILDERS = {"validate", "validator_for", "validator_cls_for"}
 
 def modules() -> list[Path]:
     """The modules that name either engine."""
-    found = [path for part in ("bridge", "server", "tests") for path in sorted((ROOT / part).rglob("*.py"))]
-    return [path for path in found if "jsonschema" in path.read_text()]
+    paths = [path for part in ("bridge", "server", "tests") for path in sorted((ROOT / part).rglob("*.py"))]
+    return [path for path in paths if "jsonschema" in path.read_text()]
 
 
 def imported(tree: ast.AST, library: str) -> dict[str, str]:
@@ -193,7 +193,7 @@ def unguarded(source: str) -> list[int]:
 
 def test_every_validator_has_a_registry_of_its_own() -> None:
     lines = {str(path.relative_to(ROOT)): unguarded(path.read_text()) for path in modules()}
-    assert {path: found for path, found in lines.items() if found} == {}
+    assert {path: numbers for path, numbers in lines.items() if numbers} == {}
 
 
 def test_engine_is_built_in_one_module_and_offline() -> None:
@@ -203,11 +203,11 @@ def test_engine_is_built_in_one_module_and_offline() -> None:
         used = {node.attr for node in attributes if ast.unparse(node.value) in ("engine()", "engine")}
         if path.as_posix().endswith("bridge/openresponses_bridge/schemas/checking.py"):
             calls = [node for node in nodes if isinstance(node, ast.Call)]
-            made = [
+            constructions = [
                 node for node in calls if ast.unparse(node.func) in ("made", "module.Draft202012Validator")
             ]
-            assert len(made) == 3
-            for call in made:
+            assert len(constructions) == 3
+            for call in constructions:
                 offline = {each.arg: each.value for each in call.keywords}["offline"]
                 assert isinstance(offline, ast.Constant)
                 assert offline.value is True
@@ -228,11 +228,11 @@ def test_surfaces_name_the_place_in_their_own_request(demo: str) -> None:
     ours = {"text": {"format": {"type": "json_schema", "name": "n", "schema": schema}}}
     chat = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}
     messages = {"output_config": {"format": {"type": "json_schema", "schema": schema}}, "max_tokens": 99}
-    said = [{"role": "user", "content": "x"}]
+    conversation = [{"role": "user", "content": "x"}]
     for path, body, param in (
         ("/v1/responses", ours | {"input": "x"}, "text.format.schema"),
-        ("/v1/chat/completions", chat | {"messages": said}, "response_format.json_schema.schema"),
-        ("/v1/messages", messages | {"messages": said}, None),
+        ("/v1/chat/completions", chat | {"messages": conversation}, "response_format.json_schema.schema"),
+        ("/v1/messages", messages | {"messages": conversation}, None),
     ):
         reply = call(demo, "POST", path, {"model": "demo", **body})
         error = reply.json["error"]

@@ -75,17 +75,17 @@ PLACES: dict[str, tuple[dict[str, Any], Any, str]] = {
 @pytest.mark.parametrize(("schema", "value", "why"), PLACES.values(), ids=PLACES)
 def test_objection_names_place_and_keyword_only(schema: dict[str, Any], value: Any, why: str) -> None:
     check_schema(schema, "p", most_bytes=10**5, most_nodes=10**4)
-    said = objection(schema, json.dumps(value))
-    assert said is not None
-    assert why in said
-    assert SECRET not in said
+    reason = objection(schema, json.dumps(value))
+    assert reason is not None
+    assert why in reason
+    assert SECRET not in reason
 
 
 def test_text_that_is_not_json_is_not_quoted() -> None:
-    said = objection(ANY_OBJECT, '{"a": ' + SECRET)
-    assert said is not None
-    assert said.startswith("The answer is not JSON")
-    assert SECRET not in said
+    reason = objection(ANY_OBJECT, '{"a": ' + SECRET)
+    assert reason is not None
+    assert reason.startswith("The answer is not JSON")
+    assert SECRET not in reason
 
 
 CHEAP = {  # what stopped the server when patterns backtracked and lists were compared pair by pair
@@ -186,8 +186,8 @@ def test_what_ends_the_process_is_a_failure_of_the_response_and_the_next_has_ano
             ({"const": 1}, "1"),
             ({"const": "\ud800"}, '"\\ud800"'),
         )
-        said, *others = judged(5, *questions)
-    assert said == "The answer could not be checked against the schema: that takes too much."
+        reason, *others = judged(5, *questions)
+    assert reason == "The answer could not be checked against the schema: that takes too much."
     assert others[0] is None
     assert "could not be checked" in str(others[1])
     assert [line["event"] for line in lines] == ["schema.worker_failed"]
@@ -199,13 +199,13 @@ def test_s8_a_process_that_died_behind_one_key_fails_no_other() -> None:
     async def ask() -> list[str | None]:
         with closing(SchemaJudge(60)) as judge:
             assert await judge.objection(SchemaCheck({"const": 1}, "1"), "me") is None
-            (kept,) = judge._idle
-            kept._process.kill()
-            kept._process.wait()
+            (process,) = judge._idle
+            process._process.kill()
+            process._process.wait()
             return [await judge.objection(SchemaCheck({"const": 1}, each), "you") for each in ("1", "2")]
 
-    said = asyncio.run(ask())
-    assert said == [None, "The answer does not fit the schema at $: violates 'const'"]
+    reasons = asyncio.run(ask())
+    assert reasons == [None, "The answer does not fit the schema at $: violates 'const'"]
 
 
 def test_processes_are_kept_and_end_with_the_judge() -> None:
@@ -213,12 +213,12 @@ def test_processes_are_kept_and_end_with_the_judge() -> None:
         with closing(SchemaJudge(5)) as judge:
             for _ in range(3):
                 assert await judge.objection(SchemaCheck({"const": 1}, "1")) is None
-            (kept,) = judge._idle
-            assert kept._process.poll() is None
-        return [kept]
+            (process,) = judge._idle
+            assert process._process.poll() is None
+        return [process]
 
-    (kept,) = asyncio.run(ask())
-    assert kept._process.returncode == -signal.SIGKILL
+    (process,) = asyncio.run(ask())
+    assert process._process.returncode == -signal.SIGKILL
 
 
 def asked_alone(*lines: Any) -> subprocess.CompletedProcess[bytes]:
@@ -264,30 +264,30 @@ def test_pattern_that_is_not_one_is_a_400_and_no_model_is_asked(
     hasty: str, upstream: ScriptedUpstream, schema: dict[str, Any]
 ) -> None:
     upstream.scripts["never"] = Script(text("{}"))
-    asked = len(upstream.received)
+    before = len(upstream.received)
     refused = respond(hasty, model="never", text={"format": format_of(schema)})
     assert refused.status == 400
     assert refused.error["param"] == "text.format.schema"
     assert "not a regular expression" in refused.error["message"]
-    assert len(upstream.received) == asked
+    assert len(upstream.received) == before
 
 
 def test_server_answers_others_while_a_bomb_is_judged(hasty: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["bomb"] = Script(text(BOMB[1]))
-    found: list[Any] = []
+    replies: list[Any] = []
 
     def explode() -> None:
-        found.append(stream(hasty, model="bomb", text={"format": format_of(BOMB[0])}))
+        replies.append(stream(hasty, model="bomb", text={"format": format_of(BOMB[0])}))
 
     thread = threading.Thread(target=explode)
     thread.start()
-    asked = 0
+    answers = 0
     while thread.is_alive():
         assert call(hasty, "GET", "/healthz").status == 200
-        asked += 1
+        answers += 1
         time.sleep(0.05)
-    assert asked  # before the judgement was there
-    (reply,) = found
+    assert answers  # before the judgement was there
+    (reply,) = replies
     assert (reply.final["status"], reply.final["error"]["code"]) == ("failed", "model_error")
     assert "could not be checked" in reply.final["error"]["message"]
     assert "response.completed" not in reply.types

@@ -45,8 +45,8 @@ async def rest(log: FileLog, run_id: str = "r", after: int = -1) -> Frames | Non
 
 
 async def last_number(log: FileLog, run_id: str = "r") -> int:
-    found = await rest(log, run_id)
-    return -1 if found is None else found.last
+    events = await rest(log, run_id)
+    return -1 if events is None else events.last
 
 
 async def test_s1_what_a_process_has_appended_is_there_after_it_was_killed(folder: Path) -> None:
@@ -81,12 +81,12 @@ async def kill_and_read(folder: Path, rounds: int, seed: int) -> None:
         process.join()
         log = FileLog(folder)
         for run, count in enumerate(struct.unpack(f"{RUNS}q", noted.read_bytes())):
-            found = await rest(log, f"r{run}")
-            if found is None:  # it was killed before the first event of this run
+            events = await rest(log, f"r{run}")
+            if events is None:  # it was killed before the first event of this run
                 assert not count
                 continue
-            assert found.last >= count - 1
-            assert found.data == frames(0, found.last).data
+            assert events.last >= count - 1
+            assert events.data == frames(0, events.last).data
         await log.shutdown()
 
 
@@ -120,8 +120,8 @@ async def test_s1_torn_frame_is_cut_wherever_it_is_torn(folder: Path) -> None:
     for size in range(len(whole) - 1, len(whole) - 4097, -1):
         os.truncate(folder / EVENTS / "s", size)
         last = sum(end <= size for end in ends) - 1
-        found = await rest(other, "s", last - 2)
-        assert found == frames(last - 1, last, "w" * 400)
+        events = await rest(other, "s", last - 2)
+        assert events == frames(last - 1, last, "w" * 400)
         if size % 256 == 0:
             shutil.copy(folder / EVENTS / "s", folder / EVENTS / "t")
             await other.acquire("t")
@@ -143,11 +143,11 @@ async def test_changed_byte_is_never_sent(folder: Path) -> None:
     for at in range(len(whole) // 2, len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         try:
-            found = await rest(log)
+            events = await rest(log)
         except LogGap:
             continue
-        assert found is not None
-        assert found.data == frames(0, found.last).data
+        assert events is not None
+        assert events.data == frames(0, events.last).data
     await log.shutdown()
 
 
@@ -252,8 +252,8 @@ async def test_s2_log_longer_than_its_bound_keeps_its_newest_half(folder: Path) 
     oldest = gap.value.found
     assert oldest < 3000 - 200_000 // 400
     for after in range(oldest - 1, 3000, 7):
-        found = await rest(log, after=after)
-        assert (None if after == 2999 else frames(after + 1, 2999, "z" * 300)) == found
+        events = await rest(log, after=after)
+        assert (None if after == 2999 else frames(after + 1, 2999, "z" * 300)) == events
     await log.close("r")
     assert [each async for each in along] == []
     await log.shutdown()
@@ -294,14 +294,14 @@ async def test_s1_log_of_a_process_killed_while_it_goes_on_in_another_file(folde
     last = int(noted.read_text())
     reads, settles = FileLog(folder), FileLog(folder)
     reader = reads.read("r", last - 3)
-    found = await anext(reader)
-    assert found.last >= last
-    assert found == frames(last - 2, found.last, "z" * 3000)
-    assert await rest(settles, after=found.last) is None
+    batch = await anext(reader)
+    assert batch.last >= last
+    assert batch == frames(last - 2, batch.last, "z" * 3000)
+    assert await rest(settles, after=batch.last) is None
     await settles.acquire("r")
-    await settles.append("r", frames(found.last + 1, found.last + 1, "end"))
+    await settles.append("r", frames(batch.last + 1, batch.last + 1, "end"))
     await settles.close("r")
-    assert [each async for each in reader] == [frames(found.last + 1, found.last + 1, "end")]
+    assert [each async for each in reader] == [frames(batch.last + 1, batch.last + 1, "end")]
     reads._sweep(time.time() + 3600)
     assert not list((folder / EVENTS).iterdir())
     for each in (reads, settles):
@@ -318,9 +318,9 @@ async def test_logs_together_stay_within_their_bound(folder: Path) -> None:
             await log.append(name, frames(number, number, "z" * 500))
     assert sum(each.stat().st_size for each in (folder / EVENTS).iterdir()) < 3_000_000
     for name in names:
-        found = await rest(log, name, after=1190)
-        assert found is not None
-        assert found.last == 1199
+        events = await rest(log, name, after=1190)
+        assert events is not None
+        assert events.last == 1199
     await log.shutdown()
 
 
@@ -411,8 +411,8 @@ async def test_s7_folder_and_files_are_for_this_user_alone(folder: Path) -> None
     log = FileLog(folder)
     await log.open("r")
     await log.append("r", frames(0, 0))
-    found = {each.name: each.stat().st_mode & 0o777 for each in folder.rglob("*")}
-    assert found == {EVENTS: 0o700, "r": 0o600, f"{log.pipes.process}.pipe": 0o600}
+    modes = {each.name: each.stat().st_mode & 0o777 for each in folder.rglob("*")}
+    assert modes == {EVENTS: 0o700, "r": 0o600, f"{log.pipes.process}.pipe": 0o600}
     assert folder.stat().st_mode & 0o777 == 0o700
     await log.shutdown()
     assert {each.name for each in folder.rglob("*")} == {EVENTS, "r"}, "a run that has not ended is kept"

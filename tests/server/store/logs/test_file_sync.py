@@ -207,8 +207,8 @@ async def test_s1_while_the_disk_refuses_nothing_is_logged(folder: Path, disk: D
             with pytest.raises(LogError):
                 await log.append(name, frames(1, 1))
             await log.append(name, frames(2, 2))
-        found = [each async for each in log.read("new", 1, wait=False)]
-        assert joined(found) == frames(2, 2)
+        parts = [each async for each in log.read("new", 1, wait=False)]
+        assert joined(parts) == frames(2, 2)
         assert not [each.name for each in (folder / EVENTS).iterdir() if "probe" in each.name]
         await log.shutdown()
     lines = [line for line in lines if line["event"] == "event_log.not_synced"]
@@ -364,8 +364,8 @@ def test_s1_what_a_client_gets_while_the_disk_refuses_is_stored(tmp_path: Path, 
         stored = asyncio.run(last_stored())
         assert stored is not None
         assert stored >= seen
-        said = call(base, "GET", "/metrics").body.decode()
-        assert 'failures_total{call="check",code="event_log_unavailable",part="log"}' in said
+        metrics = call(base, "GET", "/metrics").body.decode()
+        assert 'failures_total{call="check",code="event_log_unavailable",part="log"}' in metrics
         disk.error = None
         wait_until(lambda: "event_log" not in call(base, "GET", "/readyz").json)
         reader.join()

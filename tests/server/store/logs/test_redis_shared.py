@@ -46,16 +46,16 @@ async def logged(log: RedisLog, run_id: str = "r") -> bytes:
 
 def by_the_client(log: RedisLog, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The entries that Redis' client is asked to add, from now on."""
-    found: list[Any] = []
+    commands: list[Any] = []
     real = log._writer.execute_command
 
     async def noted(*command: Any, **options: Any) -> Any:
         if command[0] == "XADD":
-            found.append(command)
+            commands.append(command)
         return await real(*command, **options)
 
     monkeypatch.setattr(log._writer, "execute_command", noted)
-    return found
+    return commands
 
 
 async def test_what_is_there_at_one_moment_leaves_in_one_write(
@@ -99,15 +99,15 @@ async def test_run_whose_connection_was_lost_goes_on_over_the_next_one(
         await run.open()
         await run.written(frames(0, 3))
     added = by_the_client(log, monkeypatch)
-    asked: list[Any] = []
-    monkeypatch.setattr(log, "append", partial(_noted, asked, log.append))
+    appends: list[Any] = []
+    monkeypatch.setattr(log, "append", partial(_noted, appends, log.append))
     admin.client_kill_filter(_type="normal", skipme=True)
     for number in range(4, 20):
         for run in runs:
             await run.written(frames(number, number))
     for name in ("r", "s"):
         assert await logged(log, name) == frames(0, 19).data
-    assert len(asked) <= 4  # the rest are plain calls again
+    assert len(appends) <= 4  # the rest are plain calls again
     assert len(added) <= 2
 
 
@@ -302,10 +302,10 @@ async def test_what_was_sent_together_is_answered_by_the_last(log: RedisLog, adm
     assert await run(("EXISTS", "text"), ("GET", "text")) is True
     assert await run(("EXISTS", "text"), ("INCR", "text")) is False
     assert await run(("GET", "nothing")) is False
-    found = await asyncio.gather(
+    results = await asyncio.gather(
         *(run(("ECHO", "x"), ("INCRBY", f"n{number}", number)) for number in range(50))
     )
-    assert found == list(range(50))
+    assert results == list(range(50))
 
 
 async def test_error_of_redis_for_a_log_is_found_out_by_its_client(log: RedisLog, admin: Any) -> None:
@@ -393,8 +393,8 @@ async def test_redis_that_stands_still_is_an_error_and_works_again(
                 await call
         assert first.is_closing
         opening = [asyncio.create_task(log.open(f"r{number}")) for number in range(20)]
-        found = await asyncio.gather(*opening, return_exceptions=True)
-        assert {type(each) for each in found} == {LogError}
+        results = await asyncio.gather(*opening, return_exceptions=True)
+        assert {type(each) for each in results} == {LogError}
         assert connections(log) == 0  # which would stand still, too
     finally:
         server.thaw()

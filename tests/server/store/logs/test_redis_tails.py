@@ -57,9 +57,9 @@ async def test_s9_readers_of_one_run_share_one_reading(
 
     async def counted(places: dict[Any, Any]) -> Any:
         nonlocal in_vain
-        found = await ask(places)
-        in_vain += not found  # Redis waited for entries, and none came: as often as that takes time
-        return found
+        entries = await ask(places)
+        in_vain += not entries  # Redis waited for entries, and none came: as often as that takes time
+        return entries
 
     monkeypatch.setattr(log._tails, "_next", counted)
     await log.open("r")
@@ -100,11 +100,11 @@ async def test_s4_reader_that_is_behind_holds_a_page_and_gets_everything(
     slow, quick = log.read("r"), asyncio.create_task(read_all(log))
     got = [(await anext(slow)).data]
     (tail,) = log._tails._tails.values()
-    feed, held = tail.feed, list[int]()
+    feed, sizes = tail.feed, list[int]()
 
     def fed(entries: list[Entry], most: int) -> None:
         feed(entries, most)
-        held.append(tail.window.bytes)
+        sizes.append(tail.window.bytes)
 
     monkeypatch.setattr(tail, "feed", fed)
     for number in range(1, 400):
@@ -112,7 +112,7 @@ async def test_s4_reader_that_is_behind_holds_a_page_and_gets_everything(
     await log.close("r")
     whole = frame(0) + frames(1, 399, "y" * 10_000).data
     assert await quick == whole
-    assert 500_000 < max(held) <= redis_reading._MOST
+    assert 500_000 < max(sizes) <= redis_reading._MOST
     async for each in slow:
         assert len(each.data) <= 4 * CHUNK_BYTES
         got.append(each.data)

@@ -133,9 +133,9 @@ async def test_s1_what_was_committed_is_said_though_the_answer_was_cut_off(behin
     done = await call(behind.store)
     assert behind.cuts == 1
     assert done or name == "create"
-    found = await behind.there.conversations.items("conv_a", "k")
+    items = await behind.there.conversations.items("conv_a", "k")
     expected = {"create": ["a"], "add": ["a", "b"], "remove": [], "update": ["a"]}
-    assert ([each.id for each in found] if found is not None else None) == expected.get(name)
+    assert ([each.id for each in items] if items is not None else None) == expected.get(name)
 
 
 async def test_a_run_is_acquired_though_the_answer_was_cut_off(behind: Behind) -> None:
@@ -164,19 +164,19 @@ async def test_s1_what_can_not_be_known_is_said_as_that(behind: Behind) -> None:
 async def test_s1_a_commit_that_waits_is_waited_for(behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a replica: whether it is committed is not known before."""
     statuses = iter(["in progress", "in progress", "committed"])
-    asked = []
+    answers = []
 
     async def status(_connection: Any, statement: Any, *_: Any) -> Any:
         if "txid_status" not in str(statement):
             return await scalar(_connection, statement, *_)
-        asked.append(next(statuses))
-        return asked[-1]
+        answers.append(next(statuses))
+        return answers[-1]
 
     scalar = AsyncConnection.scalar
     monkeypatch.setattr(AsyncConnection, "scalar", status)
     behind.cut(b"COMMIT")
     assert await behind.store.use_once("approval", FAR)
-    assert asked == ["in progress", "in progress", "committed"]
+    assert answers == ["in progress", "in progress", "committed"]
 
 
 @pytest.mark.parametrize("where", ["conv_a", None])
@@ -193,8 +193,8 @@ async def test_s1_an_end_that_was_given_up_and_stored_is_what_is_said_last(
     late = asyncio.create_task(behind.store.finish("r", "w", ended, frames(2, 3), conversation=where))
 
     async def is_stored() -> bool:
-        found = await behind.there.get("r", "k")
-        return found is not None and found.lease is None
+        entry = await behind.there.get("r", "k")
+        return entry is not None and entry.lease is None
 
     while not (is_there := await is_stored()) and not late.done():
         await asyncio.sleep(0.01)
@@ -205,9 +205,9 @@ async def test_s1_an_end_that_was_given_up_and_stored_is_what_is_said_last(
     failed = record("r", owner="k", text="Whole", status="failed").response
     for _ in range(2):
         await behind.store.finish("r", "w", failed, frames(2, 4), conversation=where)
-    found = await behind.there.get("r", "k")
-    assert found is not None
-    assert (found.response.status, found.last_sequence) == ("failed", 4)
+    entry = await behind.there.get("r", "k")
+    assert entry is not None
+    assert (entry.response.status, entry.last_sequence) == ("failed", 4)
     left = await behind.there.conversations.items("conv_a", "k")
     assert [each.id for each in left or ()] == (["first"] if where else [])
     await until(lambda: late.done())

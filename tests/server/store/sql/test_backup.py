@@ -35,10 +35,10 @@ async def test_servers_write_while_a_copy_is_made(tmp_path: Path) -> None:
     assert written
     await store.put(record("later"))
     copy = open_store(f"sqlite:///{target}")
-    found = {name.decode() async for line in copy.export() if (name := line.split(b'"')[3])}
-    assert {f"r{number}" for number in range(40)} <= found
-    assert "later" not in found
-    assert all(f"first{each[6:]}" in found for each in found if each.startswith("second"))
+    names = {name.decode() async for line in copy.export() if (name := line.split(b'"')[3])}
+    assert {f"r{number}" for number in range(40)} <= names
+    assert "later" not in names
+    assert all(f"first{each[6:]}" in names for each in names if each.startswith("second"))
     for opened in (store, copy):
         await opened.close()
 

@@ -73,8 +73,8 @@ async def test_a_transaction_that_ignores_its_cancellation_does_not_take_the_pla
 async def test_writes_of_one_moment_are_one_transaction() -> None:
     database = Recorded()
     grouped = GroupedWrites(database.run, 1)
-    found = await asyncio.gather(*(grouped.execute(write(name)) for name in ("a", "lost", "b")))
-    assert found == [True, False, True]
+    results = await asyncio.gather(*(grouped.execute(write(name)) for name in ("a", "lost", "b")))
+    assert results == [True, False, True]
     assert database.groups == [["a", "lost", "b"]]
     assert await grouped.execute(write("c"))
     assert database.groups[1:] == [["c"]]
@@ -118,11 +118,11 @@ async def test_one_that_fails_fails_alone() -> None:
     database = Recorded()
     database.failing = {"b"}
     grouped = GroupedWrites(database.run, 1)
-    found: list[Any] = await asyncio.gather(
+    results: list[Any] = await asyncio.gather(
         *(grouped.execute(write(name)) for name in "abc"), return_exceptions=True
     )
-    assert found[0::2] == [True, True]
-    assert isinstance(found[1], StoreError)
+    assert results[0::2] == [True, True]
+    assert isinstance(results[1], StoreError)
     assert sorted(database.groups[1:]) == [["a"], ["b"], ["c"]]
 
 
@@ -242,7 +242,7 @@ async def test_s1_what_is_written_together_is_what_a_store_in_memory_holds(sql: 
         outcomes = []
         for store in (memory, sql):
             done = await asyncio.gather(
-                *(getattr(store, method)(*given) for method, given in calls), return_exceptions=True
+                *(getattr(store, method)(*arguments) for method, arguments in calls), return_exceptions=True
             )
             outcomes.append([type(each) for each in done])
         assert outcomes[0] == outcomes[1]
@@ -254,7 +254,7 @@ async def test_s1_what_is_written_together_is_what_a_store_in_memory_holds(sql: 
 async def test_renewals_and_checkpoints_of_the_same_runs_do_not_block_each_other(sql: SqlStore) -> None:
     names = [f"r{number}" for number in range(RUNS)]
     await asyncio.gather(*(sql.put(record(name, lease=Lease("w-1", 50.0))) for name in names))
-    held = dict.fromkeys(names, "w-1")
+    leases = dict.fromkeys(names, "w-1")
 
     async def checkpoints(order: list[str]) -> None:
         for number in range(15):
@@ -264,7 +264,7 @@ async def test_renewals_and_checkpoints_of_the_same_runs_do_not_block_each_other
 
     async def renewals() -> None:
         for _ in range(30):
-            assert await sql.renew(held, 70.0) == set()
+            assert await sql.renew(leases, 70.0) == set()
 
     backwards = names[: RUNS // 2][::-1], names[RUNS // 2 :][::-1]
     await asyncio.gather(renewals(), renewals(), *map(checkpoints, backwards))
@@ -282,5 +282,5 @@ async def test_what_a_database_refuses_of_one_does_not_keep_the_others_from_it(s
         return_exceptions=True,
     )
     assert [isinstance(each, Exception) for each in done] == [name == "r2" for name in names]
-    found = [await sql.get(name) for name in names]
-    assert [each.last_sequence for each in found if each is not None] == [1, 1, -1, 1, 1]
+    records = [await sql.get(name) for name in names]
+    assert [each.last_sequence for each in records if each is not None] == [1, 1, -1, 1, 1]

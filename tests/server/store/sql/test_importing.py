@@ -30,14 +30,16 @@ async def exported(store: ResponseStore) -> list[bytes]:
 
 async def imported(url: str, lines: list[bytes]) -> tuple[tuple[int, int, int], list[str]]:
     """New, present and refused, and what was said of the lines."""
-    said: list[str] = []
+    complaints: list[str] = []
 
     def work() -> Imported:
         source = io.BytesIO(b"".join(lines))
-        return import_lines(database_url(url), source, lambda number, why: said.append(f"{number}: {why}"))
+        return import_lines(
+            database_url(url), source, lambda number, why: complaints.append(f"{number}: {why}")
+        )
 
     done = await asyncio.to_thread(work)
-    return (done.new, done.present, done.refused), said
+    return (done.new, done.present, done.refused), complaints
 
 
 def changed(line: bytes, **fields: Any) -> bytes:
@@ -89,14 +91,14 @@ async def test_what_is_there_stays_as_it_is(shared_place: Place, lines: list[byt
     await store.put(record("a", owner="l", text="Mine"))
     await store.put(record("c", "b", owner="k", text="Newer"))
     before = sorted(await exported(store))
-    counts, said = await imported(shared_place.url, lines)
+    counts, complaints = await imported(shared_place.url, lines)
     assert counts == (4, 1, 1)
-    (complaint,) = said
+    (complaint,) = complaints
     assert "belongs to another owner" in complaint
     assert set(before) <= set(await exported(store))
-    kept = await store.get("a", "l")
-    assert kept is not None
-    assert kept.response.output_text == "Mine"
+    existing = await store.get("a", "l")
+    assert existing is not None
+    assert existing.response.output_text == "Mine"
 
 
 async def test_what_was_deleted_since_and_is_context_is_not_shown_again(
@@ -143,10 +145,10 @@ async def test_bad_line_is_named_and_the_others_are_imported(
     url = f"sqlite:///{tmp_path}/s.sqlite3"
     at = next(number for number, line in enumerate(lines) if json.loads(line)["id"] == "a")
     bad = [changed(line, **change) if number == at else line for number, line in enumerate(lines)]
-    counts, said = await imported(url, bad)
+    counts, complaints = await imported(url, bad)
     assert counts == (5, 0, 1)
-    assert said[0].startswith(f"{at + 1}: ")
-    assert why in said[0]
+    assert complaints[0].startswith(f"{at + 1}: ")
+    assert why in complaints[0]
     assert await imported(url, lines) == ((1, 5, 0), [])
 
 
@@ -163,16 +165,16 @@ async def test_bad_line_is_named_and_the_others_are_imported(
     ids=["bytes", "deep", "empty", "null", "frames", "surrogate"],
 )
 async def test_line_that_is_no_record_is_named(tmp_path: Any, lines: list[bytes], line: bytes) -> None:
-    counts, said = await imported(f"sqlite:///{tmp_path}/s.sqlite3", [line, b"\n", *lines])
+    counts, complaints = await imported(f"sqlite:///{tmp_path}/s.sqlite3", [line, b"\n", *lines])
     assert counts == (6, 0, 1)
-    assert said[0].startswith("1: can't be read")
-    assert len(said[0]) < 400
+    assert complaints[0].startswith("1: can't be read")
+    assert len(complaints[0]) < 400
 
 
 async def test_deep_json_within_a_record_is_a_bad_line(tmp_path: Any, lines: list[bytes]) -> None:
     deep = lines[0].replace(b'"request":', b'"request":' + b"[" * 5000 + b"]" * 5000 + b',"x":', 1)
-    (_, _, refused), said = await imported(f"sqlite:///{tmp_path}/s.sqlite3", [deep, *lines[1:]])
-    assert (refused, said[0][:13]) == (1, "1: can't be r")
+    (_, _, refused), complaints = await imported(f"sqlite:///{tmp_path}/s.sqlite3", [deep, *lines[1:]])
+    assert (refused, complaints[0][:13]) == (1, "1: can't be r")
 
 
 @pytest.mark.parametrize("kept", [1, 2])
@@ -182,9 +184,9 @@ async def test_record_whose_frames_are_cut_is_not_imported(
     at = next(n for n, line in enumerate(lines) if b'"id":"long"' in line[:40])
     own = [line for n, line in enumerate(lines) if not at <= n <= at + 2]
     cut = lines[at : at + kept]
-    counts, said = await imported(shared_place.url, [*cut, *own])
+    counts, complaints = await imported(shared_place.url, [*cut, *own])
     assert counts == (5, 0, 1)
-    assert said == [f"1: the frames after event {[-1, 1][kept - 1]} are missing"]
+    assert complaints == [f"1: the frames after event {[-1, 1][kept - 1]} are missing"]
     assert await imported(shared_place.url, lines) == ((1, 5, 0), [])
 
 
@@ -193,9 +195,9 @@ async def test_frames_have_to_follow_their_response(tmp_path: Any, lines: list[b
     at = next(n for n, line in enumerate(lines) if b'"id":"long"' in line[:40])
     head, first, second = lines[at : at + 3]
     for shuffled, refused in (([first, second], 2), ([head, second, first], 1), ([head, first, first], 1)):
-        counts, said = await imported(url, shuffled)
+        counts, complaints = await imported(url, shuffled)
         assert counts == (0, 0, refused)
-        assert "do not follow" in said[0]
+        assert "do not follow" in complaints[0]
     assert await imported(url, [head, first, second]) == ((1, 0, 0), [])
 
 
@@ -240,9 +242,9 @@ async def test_record_that_the_database_refuses_is_named_and_the_others_are_impo
     refused = await exported(source)
     others = [line for line in lines if b"long" not in line[:40]]
     with failing_table(shared_place, "response_pieces"):
-        counts, said = await imported(shared_place.url, [*others[:2], *refused, *others[2:]])
+        counts, complaints = await imported(shared_place.url, [*others[:2], *refused, *others[2:]])
     assert counts == (5, 0, 1)
-    assert said[0].startswith("3: the database refuses it: ")
+    assert complaints[0].startswith("3: the database refuses it: ")
     assert await imported(shared_place.url, [*others, *refused]) == ((1, 5, 0), [])
 
 
@@ -304,9 +306,9 @@ async def test_line_that_is_too_long_is_named(
     tmp_path: Any, lines: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "LONGEST_LINE", 100_000)
-    counts, said = await imported(f"sqlite:///{tmp_path}/s.sqlite3", lines)
+    counts, complaints = await imported(f"sqlite:///{tmp_path}/s.sqlite3", lines)
     assert counts[0] == 5
-    assert any("is longer than 100000 bytes" in each for each in said)
+    assert any("is longer than 100000 bytes" in each for each in complaints)
 
 
 async def test_lines_of_an_older_export_are_imported(tmp_path: Any, lines: list[bytes]) -> None:

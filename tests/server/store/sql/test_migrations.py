@@ -80,7 +80,7 @@ def test_migrations_make_the_tables(engine: Engine) -> None:
 
 
 def test_databases_of_other_tests_have_the_same_tables(engine: Engine) -> None:
-    made = []
+    databases = []
     with made_as_the_first():
         for _ in range(2):
             tables = MetaData()
@@ -92,8 +92,8 @@ def test_databases_of_other_tests_have_the_same_tables(engine: Engine) -> None:
                     connection.execute(text(each)).all() for each in DESCRIPTIONS[engine.dialect.name]
                 ]
                 rows = [sorted(connection.execute(table.select()).all()) for table in tables.sorted_tables]
-            made.append((described, rows))
-    assert made[0] == made[1]
+            databases.append((described, rows))
+    assert databases[0] == databases[1]
 
 
 def test_upgrade_says_what_it_did_and_may_be_repeated(engine: Engine) -> None:
@@ -203,8 +203,8 @@ def test_what_an_older_worker_counts_has_no_known_cost(engine: Engine) -> None:
         connection.execute(
             text(f"INSERT INTO usage_days ({columns}) VALUES ('k', '2026-01-31', 'm', {values})")
         )
-        found = connection.execute(text("SELECT requests, priced, cost FROM usage_days")).one()
-    assert tuple(found) == (1, 0, 0)
+        row = connection.execute(text("SELECT requests, priced, cost FROM usage_days")).one()
+    assert tuple(row) == (1, 0, 0)
 
 
 async def test_tables_of_a_later_version_are_used_if_they_say_so(engine: Engine) -> None:

@@ -33,18 +33,18 @@ async def store(postgres_url: str) -> AsyncIterator[ResponseStore]:
 
 
 async def appeared(url: str, process: str, timeout: float = TIMEOUT) -> ProcessConnections:
-    made = ProcessConnections(lambda name: _one_connection(make_url(url), name), process, timeout)
-    await made.appear()
-    return made
+    connections = ProcessConnections(lambda name: _one_connection(make_url(url), name), process, timeout)
+    await connections.appear()
+    return connections
 
 
 @pytest.fixture
 async def two(postgres_url: str) -> AsyncIterator[tuple[ProcessConnections, ProcessConnections]]:
     """One that watches and one that is watched, which have seen each other."""
-    made = await appeared(postgres_url, "watching"), await appeared(postgres_url, "other")
-    assert await made[0].departed() == set()
-    yield made
-    for each in made:
+    pair = await appeared(postgres_url, "watching"), await appeared(postgres_url, "other")
+    assert await pair[0].departed() == set()
+    yield pair
+    for each in pair:
         await each.leave()
 
 
@@ -171,14 +171,14 @@ async def test_the_time_that_an_answer_takes_is_not_time_without_a_renewal(
     (watching,) = fleet.processes.values()
     assert await watching.departed() == set()
     fleet.names.remove("other")
-    asked = 0
+    count = 0
 
     async def last_lease(_process: ProcessConnections, _name: str) -> float:
-        nonlocal asked
-        asked += 1
-        if asked == slow + 1:
+        nonlocal count
+        count += 1
+        if count == slow + 1:
             fleet.now += 2 * TIMEOUT
-        return float(min(asked, slow + 1))  # renewed before each but the last
+        return float(min(count, slow + 1))  # renewed before each but the last
 
     monkeypatch.setattr(ProcessConnections, "_last_lease", last_lease)
     for _ in range(slow):
@@ -203,8 +203,8 @@ async def test_few_of_many_check_for_one_that_has_stopped(
     after = int(stopped[1:]) + 1
     successors = {f"p{number % 10}" for number in range(after, after + postgres.SUCCESSORS)}
     for expected in (set(), successors, successors):  # missed, then gone for longer than the timeout
-        found = {name for name, each in fleet.processes.items() if await each.departed() == {stopped}}
-        assert found == expected
+        observers = {name for name, each in fleet.processes.items() if await each.departed() == {stopped}}
+        assert observers == expected
         fleet.now += 2 * TIMEOUT
 
 

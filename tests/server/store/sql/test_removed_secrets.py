@@ -100,10 +100,10 @@ async def stored(engine: Engine, records: dict[str, tuple[StoredResponse, Frames
     responses = metadata.tables["responses"]
     with engine.begin() as connection:
         for response_id, body in connection.execute(select(responses.c.id, responses.c.response)).all():
-            given = body.replace(b'"tools":[]', with_tools(tools[response_id]))
-            assert given != body
+            response = body.replace(b'"tools":[]', with_tools(tools[response_id]))
+            assert response != body
             which = responses.c.id == response_id
-            connection.execute(responses.update().where(which).values(response=given))
+            connection.execute(responses.update().where(which).values(response=response))
 
 
 def address(engine: Engine) -> str:
@@ -162,13 +162,13 @@ def expected(found: dict[str, list[tuple[Any, ...]]], ids: set[str]) -> dict[str
 
 
 async def test_case_55_secrets_that_were_stored_before_are_removed(engine: Engine) -> None:
-    given = {"a": TOOLS, "b": [FUNCTION], "c": TOOLS}
-    await stored(engine, {name: as_before(name, tools) for name, tools in given.items()}, given)
+    declarations = {"a": TOOLS, "b": [FUNCTION], "c": TOOLS}
+    await stored(engine, {name: as_before(name, tools) for name, tools in declarations.items()}, declarations)
     before = rows(engine)
     assert found_in(engine) == SECRETS
-    for said in ("\nsecrets of tools removed from 2 responses\n", "\n"):
+    for notice in ("\nsecrets of tools removed from 2 responses\n", "\n"):
         done = CliRunner().invoke(main, ["db", "upgrade", "--store", address(engine)])
-        assert (done.exit_code, done.stdout) == (0, f"at revision {REVISION}{said}")
+        assert (done.exit_code, done.stdout) == (0, f"at revision {REVISION}{notice}")
         assert found_in(engine) == []
         assert rows(engine) == expected(before, {"a", "c"})
 
@@ -221,8 +221,8 @@ async def test_case_55_json_that_another_encoder_made_is_cleaned(engine: Engine)
 async def test_case_55_what_was_interrupted_is_repeated(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = dict.fromkeys("abcd", TOOLS)
-    await stored(engine, {name: as_before(name, tools) for name, tools in given.items()}, given)
+    declarations = dict.fromkeys("abcd", TOOLS)
+    await stored(engine, {name: as_before(name, tools) for name, tools in declarations.items()}, declarations)
     before = rows(engine)
     clean, seen = migrate._clean_frames, []
 
@@ -239,7 +239,7 @@ async def test_case_55_what_was_interrupted_is_repeated(
     assert seen == ["a", "b", "c"]
     assert rows(engine) == expected(before, {"a", "b"})
     assert remove_secrets(engine.url) == 2
-    assert rows(engine) == expected(before, set(given))
+    assert rows(engine) == expected(before, set(declarations))
     assert found_in(engine) == []
 
 
@@ -255,8 +255,8 @@ async def test_case_55_what_runs_keeps_its_secrets_until_it_has_ended(engine: En
 
 async def test_case_55_servers_go_on_meanwhile(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two responses others are stored, deleted and ended."""
-    given = dict.fromkeys("abc", TOOLS)
-    await stored(engine, {name: as_before(name, tools) for name, tools in given.items()}, given)
+    declarations = dict.fromkeys("abc", TOOLS)
+    await stored(engine, {name: as_before(name, tools) for name, tools in declarations.items()}, declarations)
     clean = migrate._clean_response
 
     def deleting(connection: Any, response_id: str) -> bool:

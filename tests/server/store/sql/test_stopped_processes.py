@@ -30,8 +30,8 @@ async def test_s1_run_of_a_process_that_stopped_while_it_wrote_is_claimed(
     def renew(connection: Connection) -> None:
         nonlocal attempts
         attempts += 1
-        held = responses.c.lease_worker == "w"
-        connection.execute(update(responses).where(held).values(lease_until=FAR))
+        condition = responses.c.lease_worker == "w"
+        connection.execute(update(responses).where(condition).values(lease_until=FAR))
         if attempts == 1:
             written.set()
             await_only(thawed.wait())
@@ -47,7 +47,7 @@ async def test_s1_run_of_a_process_that_stopped_while_it_wrote_is_claimed(
     thawed.set()
     await renewing
     assert attempts == 2  # the first was rolled back
-    kept = await other.acquire("r", Lease("another", FAR), 20.0)
-    assert kept is None  # the settler still holds it
+    claim = await other.acquire("r", Lease("another", FAR), 20.0)
+    assert claim is None  # the settler still holds it
     await stopped.close()
     await place.close()

@@ -165,24 +165,24 @@ async def test_s1_an_end_that_was_given_up_behind_a_lock_is_not_stored_later(
     """It waits in its thread when the client is sent a failure, which is what the store says then."""
     machine = ResponseStreamStateMachine("m")
     await file_store.conversations.create(StoredConversation("conv_a", "k", 1.0, None, b"{}"), [])
-    kept = storing(file_store, machine, StoringTimes(timeout=0.0, certainty=0.0))
-    kept.sends_only_at_end = not begun
+    persistence = storing(file_store, machine, StoringTimes(timeout=0.0, certainty=0.0))
+    persistence.sends_only_at_end = not begun
     monkeypatch.setattr(writers, "_BEGINNING", 0.0)
-    sent = await kept.persist(machine.start())
+    sent = await persistence.persist(machine.start())
     path = file_store._database._url.database  # type: ignore[attr-defined]
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        sent += await kept.persist(machine.text("Hello") + machine.finish("stop"))
+        sent += await persistence.persist(machine.text("Hello") + machine.finish("stop"))
         assert sent[-1].type == "response.failed"
         other.execute("ROLLBACK")
     await file_store.use_once("behind it", 4e9)
-    found = await file_store.get(machine.response_id, "k")
-    assert (None if found is None else found.response.status) == ("in_progress" if begun else None)
-    kept.retract()
-    await kept.checkpoint()
-    found = await file_store.get(machine.response_id, "k")
-    assert found is not None
-    assert found.response == sent[-1].response  # type: ignore[union-attr]
+    entry = await file_store.get(machine.response_id, "k")
+    assert (None if entry is None else entry.response.status) == ("in_progress" if begun else None)
+    persistence.retract()
+    await persistence.checkpoint()
+    entry = await file_store.get(machine.response_id, "k")
+    assert entry is not None
+    assert entry.response == sent[-1].response  # type: ignore[union-attr]
     assert await file_store.conversations.items("conv_a", "k") == []
 
 
@@ -192,8 +192,8 @@ async def test_s1_an_end_that_another_process_reads_before_the_writer_hears_of_i
     """The disk is slow: the commit is done when the writer has given up waiting for it."""
     machine = ResponseStreamStateMachine("m")
     other = SqlStore(database_url(f"sqlite:///{tmp_path}/s.sqlite3"))
-    kept = storing(file_store, machine, StoringTimes(timeout=0.0, certainty=3600.0))
-    await kept.persist(machine.start())
+    persistence = storing(file_store, machine, StoringTimes(timeout=0.0, certainty=3600.0))
+    await persistence.persist(machine.start())
     answers, tries = threading.Event(), 0
     check, finish = WatchedFile.check, file_store.finish
 
@@ -209,11 +209,11 @@ async def test_s1_an_end_that_another_process_reads_before_the_writer_hears_of_i
     monkeypatch.setattr(writers, "_SHORTEST", 0.2)
     monkeypatch.setattr(WatchedFile, "check", check_late)
     monkeypatch.setattr(file_store, "finish", counted)
-    ending = asyncio.create_task(kept.persist(machine.text("Hello") + machine.finish("stop")))
+    ending = asyncio.create_task(persistence.persist(machine.text("Hello") + machine.finish("stop")))
 
     async def status() -> str:
-        found = await other.get(machine.response_id, "k")
-        return "" if found is None else found.response.status
+        entry = await other.get(machine.response_id, "k")
+        return "" if entry is None else entry.response.status
 
     async def is_read() -> bool:
         return await status() == "completed" and tries > 1
@@ -225,7 +225,7 @@ async def test_s1_an_end_that_another_process_reads_before_the_writer_hears_of_i
     finally:
         answers.set()
     sent = await ending
-    await kept.checkpoint()
+    await persistence.checkpoint()
     assert (sent[-1].type, await status()) == ("response.completed", "completed")
     await other.close()
 
@@ -315,8 +315,11 @@ async def test_s1_what_is_stored_goes_to_the_file_that_took_the_place_of_another
     assert await store.get("r") is None
     assert await store.get("of-the-other") is not None
     await store.put(record("s"))
-    with closing(sqlite3.connect(path)) as found:
-        assert found.execute("SELECT id FROM responses ORDER BY 1").fetchall() == [("of-the-other",), ("s",)]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT id FROM responses ORDER BY 1").fetchall() == [
+            ("of-the-other",),
+            ("s",),
+        ]
 
 
 @pytest.mark.parametrize("noticed", [False, True])
@@ -508,14 +511,14 @@ async def test_look_ups_of_one_moment_share_a_round_trip_and_each_has_its_own_ou
 
     monkeypatch.setattr(database._reads, "_run", noted)
     wrong = postgres._Asked("SELECT nothing FROM nowhere", {})
-    found = await asyncio.gather(
+    results = await asyncio.gather(
         *(store.get(name) for name in [*names, "missing"]),
         database._reads.execute(wrong),
         return_exceptions=True,
     )
-    assert [each.response.id for each in found[:40] if isinstance(each, StoredResponse)] == names
-    assert found[40] is None
-    assert isinstance(found[41], Exception)
+    assert [each.response.id for each in results[:40] if isinstance(each, StoredResponse)] == names
+    assert results[40] is None
+    assert isinstance(results[41], Exception)
     assert sizes[:3] == [16, 16, 10]
     assert await store.get("one7") is not None
     assert all([await store.delete(name) for name in names])

@@ -81,9 +81,9 @@ async def test_s1_what_is_written_is_what_a_store_in_memory_holds(sql: SqlStore)
         await store_all(store, turns, end)
     assert await rows(sql) == await rows(memory)
     named = [whole.response.output[0].id, end.output[0].id, turns["twice"].response.output[0].id]
-    found = await sql.items(named, OWNER)
-    assert sorted(found) == sorted(named)
-    assert found == await memory.items(named, OWNER)
+    items = await sql.items(named, OWNER)
+    assert sorted(items) == sorted(named)
+    assert items == await memory.items(named, OWNER)
 
 
 async def test_nothing_of_a_write_is_there_that_found_no_row(sql: SqlStore) -> None:
@@ -216,6 +216,6 @@ async def test_a_write_that_is_broken_off_leaves_its_connection_usable(postgres_
                 async with asyncio.timeout(0.05):
                     await sql.finish("r", "w-1", end, frames(2, 3))
     await sql.finish("r", "w-1", end, frames(2, 3))
-    found = await sql.get("r")
-    assert found is not None
-    assert found.last_sequence == 3
+    entry = await sql.get("r")
+    assert entry is not None
+    assert entry.last_sequence == 3

@@ -168,13 +168,13 @@ def test_the_body_that_was_sent_does_not_stay_while_its_answer_comes(upstream: S
     body = {"model": "slow", "input": marked, "stream": True, "store": False}
     with serving(settings(upstream)) as base, opened(base, "POST", "/v1/responses", body) as answer:
         assert answer.readline().startswith(b"event: response.created")
-        while kept := bodies_with(marked):
+        while count := bodies_with(marked):
             time.sleep(0.05)
-    assert kept == 0
+    assert count == 0
 
 
 def bodies_with(words: str) -> int:
     """How many requests to upstreams are in memory that hold these words."""
-    found = [each for each in gc.get_objects() if isinstance(each, UpstreamRequest | UpstreamForm)]
-    bodies = [each.body if isinstance(each, UpstreamRequest) else each.outgoing.body for each in found]
+    requests = [each for each in gc.get_objects() if isinstance(each, UpstreamRequest | UpstreamForm)]
+    bodies = [each.body if isinstance(each, UpstreamRequest) else each.outgoing.body for each in requests]
     return sum(words.encode() in body for body in bodies)

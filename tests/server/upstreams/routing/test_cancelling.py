@@ -86,8 +86,8 @@ class Claims:
 
 @cache
 def targets(names: str) -> tuple[Target, ...]:
-    given = [UpstreamSettings(name=name, url="http://127.0.0.1:9", models=["m"]) for name in names]
-    first = build_router(Settings(upstreams=given), Sealer()).resolve("m")
+    upstreams = [UpstreamSettings(name=name, url="http://127.0.0.1:9", models=["m"]) for name in names]
+    first = build_router(Settings(upstreams=upstreams), Sealer()).resolve("m")
     return first, *first.fallbacks
 
 
@@ -99,11 +99,13 @@ class Bench:
         self.table = RouteTable(Routes(), list(names), clock=lambda: self.now)
         self.claims = self.table.shared = Claims()
         self.upstreams = [Played(name, outcomes if not number else ()) for number, name in enumerate(names)]
-        made = [
+        candidates = [
             each._replace(upstream=cast(Any, upstream), fallbacks=(), failover_on=frozenset({"5xx", "429"}))
             for each, upstream in zip(targets(names), self.upstreams, strict=True)
         ]
-        self.target = made[0]._replace(fallbacks=tuple(made[1:]), retries=Retries(times=1, first_wait=1.0))
+        self.target = candidates[0]._replace(
+            fallbacks=tuple(candidates[1:]), retries=Retries(times=1, first_wait=1.0)
+        )
         if due:
             self.table.record(self.target.candidate.route, Outcome.TRIPPED, "5xx")
             self.now += 700.0

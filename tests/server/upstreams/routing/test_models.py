@@ -204,13 +204,13 @@ def test_the_demo_model_is_served_without_upstreams() -> None:
 
 def test_what_was_found_is_kept_until_an_upstream_lists_something_else(tmp_path: Path) -> None:
     router = routed(FILE, tmp_path)
-    found = router.target_of("gpt-5", "a")
-    assert router.target_of("gpt-5", "a") is found
+    target = router.target_of("gpt-5", "a")
+    assert router.target_of("gpt-5", "a") is target
     assert router.target_of(None, "a").model == "small"
     other = router.target_of("gpt-5", "b")
     with pytest.raises(SealError):
-        other.sealer.open(found.sealer.seal(b"x", "compaction"))
-    assert found.sealer.open(found.sealer.seal(b"x", "compaction")).payload == b"x"
+        other.sealer.open(target.sealer.seal(b"x", "compaction"))
+    assert target.sealer.open(target.sealer.seal(b"x", "compaction")).payload == b"x"
     router.catalog.report("exact", [ReportedModel("gpt-5", known=Capabilities(context_window=77))])
     assert router.target_of("gpt-5", "a").able.context_window == 77
 

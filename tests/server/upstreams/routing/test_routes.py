@@ -60,8 +60,8 @@ async def test_after_a_broken_upstream_another_one_and_after_a_key_another_key()
     assert third is not None
     fourth = await choice.after(third, LOST)
     assert fourth is not None
-    asked = [each.candidate.route[:2] for each in (first, second, third, fourth)]
-    assert asked == [("a", 0), ("b", 0), ("b", 1), ("a", 1)]
+    routes = [each.candidate.route[:2] for each in (first, second, third, fourth)]
+    assert routes == [("a", 0), ("b", 0), ("b", 1), ("a", 1)]
     assert await choice.after(fourth, BROKEN) is None
     assert tried_header(choice.tried) == {"openresponses-tried": "a 5xx, b 429, b connection, a 5xx"}
     assert bench.table.routes.busy == {"a": 0, "b": 0}
@@ -269,7 +269,7 @@ async def test_a_probe_that_is_cancelled_while_it_is_claimed_gives_the_claim_bac
 
 
 def test_names_that_no_header_takes_are_replaced() -> None:
-    found = tried_header([Tried("östlich\r\nx: y", "429")] * 100)["openresponses-tried"]
-    assert found.isascii()
-    assert found.isprintable()
-    assert len(found) <= 500
+    header = tried_header([Tried("östlich\r\nx: y", "429")] * 100)["openresponses-tried"]
+    assert header.isascii()
+    assert header.isprintable()
+    assert len(header) <= 500

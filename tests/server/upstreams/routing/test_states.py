@@ -102,9 +102,9 @@ def test_never_one_that_is_out_while_another_is_in(
 def test_weights_are_met_and_nobody_starves(weights: list[int], rounds: int) -> None:
     routes, offered = Routes("round_robin"), candidates(*weights)
     chosen = [routes.choose(offered, 0.0) for _ in range(rounds)]
-    found = Counter(each.upstream for each in chosen if each is not None)
+    counts = Counter(each.upstream for each in chosen if each is not None)
     for name, weight in zip("abcdefgh", weights, strict=False):
-        assert abs(found[name] - rounds * weight / sum(weights)) <= len(weights)
+        assert abs(counts[name] - rounds * weight / sum(weights)) <= len(weights)
     heaviest = math.ceil(sum(weights) / min(weights))
     for stretch in range(0, rounds - 2 * heaviest, heaviest):
         window = {each.upstream for each in chosen[stretch : stretch + 2 * heaviest] if each is not None}
@@ -115,8 +115,8 @@ def test_sessions_meet_the_weights_and_stay() -> None:
     routes, offered = Routes("round_robin"), candidates(1, 3, keys=2)
     sessions = [session_name("owner", "session", str(number)) for number in range(4000)]
     first = {name: routes.choose(offered, 0.0, session=name) for name in sessions}
-    found = Counter(route.upstream for route in first.values() if route is not None)
-    assert abs(found["a"] - 1000) < 120
+    counts = Counter(route.upstream for route in first.values() if route is not None)
+    assert abs(counts["a"] - 1000) < 120
     keys = Counter(route.key for route in first.values() if route is not None)
     assert abs(keys[0] - 2000) < 180
     assert all(routes.choose(offered, 0.0, session=name) == route for name, route in first.items())

@@ -12,11 +12,11 @@ from tests.support.machines import machine
 
 
 def finished(*calls, end=("finish",), wire="openai"):
-    made, folded = machine(wire), ResponseAccumulator()
+    state_machine, folded = machine(wire), ResponseAccumulator()
     for name, *arguments in [("start",), *calls, end]:
-        for event in getattr(made, name)(*arguments):
+        for event in getattr(state_machine, name)(*arguments):
             folded.feed(event)
-    return made.snapshot
+    return state_machine.snapshot
 
 
 def test_a_message_has_anthropics_fields():
@@ -41,9 +41,9 @@ def test_a_message_has_anthropics_fields():
 def test_a_call_that_was_cut_is_left_out_and_reported():
     lost = Diagnostics()
     response = finished(("text", "x"), ("tool_call", 0, "c1", "f", '{"a"'), end=("finish", "length"))
-    found = message(response, diagnostics=lost)
-    assert [block["type"] for block in found["content"]] == ["text"]
-    assert found["stop_reason"] == "max_tokens"
+    body = message(response, diagnostics=lost)
+    assert [block["type"] for block in body["content"]] == ["text"]
+    assert body["stop_reason"] == "max_tokens"
     assert [case.where for case in lost] == ["item.function_call"]
 
 
@@ -61,9 +61,9 @@ def test_a_cancelled_response_is_an_error_body():
 def test_citations_and_whole_calls_are_in_the_message():
     cited = {"type": "url_citation", "url": "https://a", "title": "A", "start_index": 0, "end_index": 1}
     shell = it.ShellCall("sh_1", "c1", it.ShellAction(["ls"]), "completed")
-    found = message(finished(("text", "x"), ("annotation", cited), ("item", shell)))
-    assert found["content"][0]["citations"][0]["url"] == "https://a"
-    assert found["content"][1]["input"] == {"commands": ["ls"]}
+    body = message(finished(("text", "x"), ("annotation", cited), ("item", shell)))
+    assert body["content"][0]["citations"][0]["url"] == "https://a"
+    assert body["content"][1]["input"] == {"commands": ["ls"]}
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,14 @@ class Sent:
         self("start")
 
     def __call__(self, call, *arguments, **named):
-        made = [
+        chunks = [
             chunk
             for event in getattr(self.machine, call)(*arguments, **named)
             for chunk in self.outbound.feed(event)
         ]
-        found = parse_sse(encode_sse(made))
-        self.chunks += found
-        return found
+        parsed = parse_sse(encode_sse(chunks))
+        self.chunks += parsed
+        return parsed
 
     def end(self, reason=None):
         self("finish", reason)
@@ -462,8 +462,8 @@ def test_empty_deltas_say_nothing():
 
 def test_frames_are_named_as_anthropics_clients_want_them():
     sent = Sent()
-    made = [chunk for event in sent.machine.text("ä") for chunk in sent.outbound.feed(event)]
-    first, second, _ = encode_sse(made).split(b"\n\n")
+    chunks = [chunk for event in sent.machine.text("ä") for chunk in sent.outbound.feed(event)]
+    first, second, _ = encode_sse(chunks).split(b"\n\n")
     assert first.startswith(b'event: content_block_start\ndata: {"type":"content_block_start","index":0,')
     payload = json.loads(second.split(b"data: ")[1])
     assert payload == {

@@ -190,7 +190,7 @@ def test_tool_choice(choice, expected, parallel):
 
 # ── messages ───────────────────────────────────────────────────────────────────────────────────────
 def test_calls_and_results_in_order():
-    found = items(
+    input_items = items(
         USER,
         assistant(
             {"type": "text", "text": "so"}, {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}
@@ -200,20 +200,24 @@ def test_calls_and_results_in_order():
             {"type": "text", "text": "and"},
         ),
     )
-    assert [item["type"] for item in found] == [
+    assert [item["type"] for item in input_items] == [
         "message", "message", "function_call", "function_call_output", "message",
     ]  # fmt: skip
-    assert found[1]["content"] == [{"type": "output_text", "text": "so"}]
-    assert (found[2]["call_id"], found[2]["name"], found[2]["arguments"]) == ("t1", "f", '{"a":1}')
-    assert found[3]["output"] == [{"type": "input_text", "text": "ok"}]
+    assert input_items[1]["content"] == [{"type": "output_text", "text": "so"}]
+    assert (input_items[2]["call_id"], input_items[2]["name"], input_items[2]["arguments"]) == (
+        "t1",
+        "f",
+        '{"a":1}',
+    )
+    assert input_items[3]["output"] == [{"type": "input_text", "text": "ok"}]
 
 
 @pytest.mark.parametrize(("content", "output"), [("ok", "ok"), (None, ""), ([], "")])
 def test_results_in_short(content, output):
     call = assistant({"type": "tool_use", "id": "t1", "name": "f", "input": {}})
     result = {"type": "tool_result", "tool_use_id": "t1", "content": content, "is_error": True}
-    found = items(USER, call, user(result))[2]
-    assert (found["output"], found["status"]) == (output, "incomplete")
+    item = items(USER, call, user(result))[2]
+    assert (item["output"], item["status"]) == (output, "incomplete")
 
 
 def test_parts_of_a_result_that_have_no_place_are_losses():
@@ -279,15 +283,17 @@ def test_thinking_is_sealed_and_shown():
     thought = {"type": "thinking", "thinking": "hm", "signature": "sig"}
     redacted = {"type": "redacted_thinking", "data": "Eq"}
     sealer = Sealer(b"k" * 32)
-    found = items(USER, assistant(thought, redacted, {"type": "text", "text": "x"}), USER, sealer=sealer)
-    assert found[1]["content"] == [{"type": "reasoning_text", "text": "hm"}]
-    assert open_sealed(sealer, found[1]["encrypted_content"]) == ("anthropic-thinking", thought)
-    assert open_sealed(sealer, found[2]["encrypted_content"]) == ("anthropic-redacted", redacted)
+    input_items = items(
+        USER, assistant(thought, redacted, {"type": "text", "text": "x"}), USER, sealer=sealer
+    )
+    assert input_items[1]["content"] == [{"type": "reasoning_text", "text": "hm"}]
+    assert open_sealed(sealer, input_items[1]["encrypted_content"]) == ("anthropic-thinking", thought)
+    assert open_sealed(sealer, input_items[2]["encrypted_content"]) == ("anthropic-redacted", redacted)
 
 
 def test_thinking_without_a_signature_is_shown_only():
-    found = items(USER, assistant({"type": "thinking", "thinking": "hm", "signature": ""}), USER)
-    assert "encrypted_content" not in found[1]
+    input_items = items(USER, assistant({"type": "thinking", "thinking": "hm", "signature": ""}), USER)
+    assert "encrypted_content" not in input_items[1]
 
 
 def test_another_upstreams_reasoning_comes_out_of_anthropics_places():
@@ -296,24 +302,24 @@ def test_another_upstreams_reasoning_comes_out_of_anthropics_places():
     shown = {"type": "thinking", "thinking": "s", "signature": sealed}
     hidden = {"type": "redacted_thinking", "data": sealed}
     for block in (shown, hidden):
-        found = items(USER, assistant(block, {"type": "text", "text": "x"}), USER, sealer=sealer)[1]
-        assert (found["id"], found["encrypted_content"]) == ("rs_1", "gAAAA")
-        assert found["summary"] == [{"type": "summary_text", "text": "s"}]
+        item = items(USER, assistant(block, {"type": "text", "text": "x"}), USER, sealer=sealer)[1]
+        assert (item["id"], item["encrypted_content"]) == ("rs_1", "gAAAA")
+        assert item["summary"] == [{"type": "summary_text", "text": "s"}]
 
 
 def test_our_own_seal_of_something_else_is_not_taken_for_reasoning():
     signature = Sealer().seal(b"{}", "other")
-    found = items(USER, assistant({"type": "thinking", "thinking": "t", "signature": signature}), USER)[1]
-    assert open_sealed(Sealer(), found["encrypted_content"])[1]["signature"] == signature
+    item = items(USER, assistant({"type": "thinking", "thinking": "t", "signature": signature}), USER)[1]
+    assert open_sealed(Sealer(), item["encrypted_content"])[1]["signature"] == signature
 
 
 def test_hosted_blocks_and_compaction_are_kept_whole():
     used = {"type": "server_tool_use", "id": "s1", "name": "web_fetch", "input": {"q": 1}}
     result = {"type": "web_fetch_tool_result", "tool_use_id": "s1", "content": []}
     compaction = {"type": "compaction", "content": "so far"}
-    found = items(USER, assistant(compaction, used, result, {"type": "text", "text": "x"}), USER)
-    assert open_sealed(Sealer(), found[1]["encrypted_content"]) == ("anthropic-compaction", compaction)
-    assert [(item["type"], item["block"]) for item in found[2:4]] == [
+    input_items = items(USER, assistant(compaction, used, result, {"type": "text", "text": "x"}), USER)
+    assert open_sealed(Sealer(), input_items[1]["encrypted_content"]) == ("anthropic-compaction", compaction)
+    assert [(item["type"], item["block"]) for item in input_items[2:4]] == [
         ("anthropic:server_tool_use", used),
         ("anthropic:web_fetch_tool_result", result),
     ]

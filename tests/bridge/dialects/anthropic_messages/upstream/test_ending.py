@@ -63,15 +63,17 @@ def test_the_matched_stop_sequence_is_in_the_response():
 def test_n1_what_only_clients_of_the_api_know_is_in_the_response():
     edits = {"applied_edits": [{"type": "clear_thinking_20251015", "cleared_thinking_turns": 1}]}
     box = {"id": "c", "expires_at": "x"}
-    given = {"stop_reason": "end_turn", "container": box, "of_tomorrow": None}
+    message_delta = {"stop_reason": "end_turn", "container": box, "of_tomorrow": None}
     tier = {"input_tokens": 3, "output_tokens": 1, "service_tier": "standard"}
     begin = frame("message_start", message={"id": "m", "usage": tier, "diagnostics": {"a": 1}})
-    end = frame("message_delta", delta=given, usage={"iterations": [{}, {}]}, context_management=edits)
+    end = frame(
+        "message_delta", delta=message_delta, usage={"iterations": [{}, {}]}, context_management=edits
+    )
     fed = run(begin, text(0, "x"), end, frame("message_stop"))
-    said = {"service_tier": "standard", "diagnostics": {"a": 1}}
-    assert fed.events[0].response.native == {"anthropic": said}
-    said["usage"] = {"iterations": [{}, {}]}
-    assert native(fed) == {**said, "delta": {"container": box}, "context_management": edits}
+    fields = {"service_tier": "standard", "diagnostics": {"a": 1}}
+    assert fed.events[0].response.native == {"anthropic": fields}
+    fields["usage"] = {"iterations": [{}, {}]}
+    assert native(fed) == {**fields, "delta": {"container": box}, "context_management": edits}
 
 
 def native(fed):
@@ -257,8 +259,8 @@ def test_thinking_tokens_are_reasoning_tokens_and_other_counts_are_reported():
     end = frame("message_delta", delta={"stop_reason": "end_turn"}, usage=counts)
     fed = run(start(), text(0, "x"), end, frame("message_stop"))
     assert usage(fed)[3] == 4
-    kept = ("server_tool_use", "iterations")
-    assert native(fed) == {"usage": {name: counts[name] for name in kept}}
+    names = ("server_tool_use", "iterations")
+    assert native(fed) == {"usage": {name: counts[name] for name in names}}
 
 
 def test_a_response_without_any_usage_has_none():

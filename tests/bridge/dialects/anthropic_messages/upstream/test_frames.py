@@ -125,8 +125,8 @@ def test_a_delta_in_the_wrong_block_is_sent_all_the_same(kind):
     said_twice = [delta(0, wrong, text="x", thinking="x")] * 2
     fed = run(start(), block, *said_twice, closed(0), stop())
     assert f"{kind}.{'TextDelta' if kind != 'text' else 'ThinkingDelta'}" in fed.notes("repair")
-    said = [part["text"] for item in fed.output for part in item.get("content") or ()]
-    assert "xx" in said
+    texts = [part["text"] for item in fed.output for part in item.get("content") or ()]
+    assert "xx" in texts
 
 
 def test_lone_surrogates_outside_of_deltas_become_replacement_characters():

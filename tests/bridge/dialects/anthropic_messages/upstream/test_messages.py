@@ -36,8 +36,8 @@ def test_case_59_later_words_of_the_system_are_a_reminder_in_their_place():
     later = {"type": "message", "role": "developer", "content": parts}
     body, lost = out([said("developer", "A"), said("user", "x"), later, said("user", "y")])
     assert [block["text"] for block in body["system"]] == ["A"]
-    told = [block["text"] for block in body["messages"][0]["content"]]
-    assert told == ["x", "<system-reminder>\nB", "C\n</system-reminder>", "y"]
+    texts = [block["text"] for block in body["messages"][0]["content"]]
+    assert texts == ["x", "<system-reminder>\nB", "C\n</system-reminder>", "y"]
     assert lost == []
 
 
@@ -122,8 +122,8 @@ def test_items_that_have_no_block_are_losses():
 def test_parallel_calls_and_their_results():
     items = [said("user", "x"), call("a"), call("b"), output("b", "2"), output("a", "1"), said("user", "y")]
     body, _ = out(items, tools=[F])
-    asked, sent = body["messages"][1]["content"], body["messages"][2]["content"]
-    assert [block["id"] for block in asked] == ["a", "b"]
+    calls, sent = body["messages"][1]["content"], body["messages"][2]["content"]
+    assert [block["id"] for block in calls] == ["a", "b"]
     assert [(block.get("tool_use_id"), block["type"]) for block in sent] == [
         ("a", "tool_result"),
         ("b", "tool_result"),

@@ -511,8 +511,8 @@ def test_a_choice_that_never_ended_is_an_error() -> None:
 
 def joined(*answers: list[Call], **options: Any) -> Json:
     """The same, not streamed."""
-    made = completions([perform(*answer)[1].snapshot for answer in answers], id="c", created=5, **options)
-    body: Json = json.loads(encode([made])[6:])  # type: ignore[list-item]
+    reply = completions([perform(*answer)[1].snapshot for answer in answers], id="c", created=5, **options)
+    body: Json = json.loads(encode([reply])[6:])  # type: ignore[list-item]
     return body
 
 

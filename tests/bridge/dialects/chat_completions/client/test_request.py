@@ -100,8 +100,8 @@ def test_an_assistants_turn_is_its_reasoning_its_words_and_its_calls() -> None:
         "annotations": [],
     }
     custom = {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "1"}]}
-    found, losses = read(HI, turn, ANSWER, custom)
-    assert found.input == [
+    request, losses = read(HI, turn, ANSWER, custom)
+    assert request.input == [
         ii.MessageParam("user", "Hi"),
         ii.ReasoningParam([], content=[ct.ReasoningTextContent("hm")]),
         ii.MessageParam("assistant", "Let me see."),
@@ -149,10 +149,10 @@ def test_functions_in_the_old_form_are_joined_by_name() -> None:
     def answered(name: str, text: str) -> Json:
         return {"role": "function", "name": name, "content": text}
 
-    found = items(
+    input_items = items(
         called("a"), answered("a", "1"), called("b"), answered("b", "2"), called("a"), answered("a", "3")
     )
-    assert [(item.call_id, getattr(item, "output", "")) for item in found] == [
+    assert [(item.call_id, getattr(item, "output", "")) for item in input_items] == [
         ("call_1", ""),
         ("call_1", "1"),
         ("call_2", ""),
@@ -653,8 +653,8 @@ CITED = {"url": "https://a.example", "title": "A", "start_index": 0, "end_index"
 
 
 def cited(*annotations: Any, content: Any = "Hi there") -> tuple[Any, list[str]]:
-    found, losses = read(HI, {"role": "assistant", "content": content, "annotations": list(annotations)})
-    return found.input[1].content, losses
+    request, losses = read(HI, {"role": "assistant", "content": content, "annotations": list(annotations)})
+    return request.input[1].content, losses
 
 
 @pytest.mark.parametrize("content", ["Hi there", [{"type": "text", "text": "Hi there"}]])

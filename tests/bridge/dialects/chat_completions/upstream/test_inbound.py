@@ -165,8 +165,8 @@ def of_text(ran: Any) -> list[LogProb]:
 
 
 def test_logprobs_go_with_their_text() -> None:
-    given = token("Ja", bytes=[74, 97], top_logprobs=[token("Ja", bytes=[74, 97]), token("Né", -2.0)])
-    ran = stopped(chunk(content="Ja", logprobs={"content": [given], "refusal": None}), chunk(content="."))
+    logprob = token("Ja", bytes=[74, 97], top_logprobs=[token("Ja", bytes=[74, 97]), token("Né", -2.0)])
+    ran = stopped(chunk(content="Ja", logprobs={"content": [logprob], "refusal": None}), chunk(content="."))
     alternatives = [TopLogProb("Ja", -0.5, [74, 97]), TopLogProb("Né", -2.0, [78, 195, 169])]
     assert of_text(ran) == [LogProb("Ja", -0.5, [74, 97], alternatives)]
     deltas = [event for event in ran.events if event.type == "response.output_text.delta"]
@@ -271,8 +271,8 @@ USAGES: dict[str, tuple[dict[str, Any], Usage]] = {
 
 @pytest.mark.parametrize("name", USAGES)
 def test_usage_in_its_own_chunk_after_the_finish_reason(name: str) -> None:
-    given, expected = USAGES[name]
-    ran = run(*TEXT, chunk("stop"), frame(choices=[], usage=given), DONE)
+    usage, expected = USAGES[name]
+    ran = run(*TEXT, chunk("stop"), frame(choices=[], usage=usage), DONE)
     assert ran.response.usage == expected
 
 

@@ -84,10 +84,10 @@ def test_empty_sound_beside_text_is_none() -> None:
 @pytest.mark.parametrize("numbered", [True, False])
 @pytest.mark.parametrize("turned", [True, False])
 def test_text_in_one_choice_and_calls_in_another_are_one_answer(numbered: bool, turned: bool) -> None:
-    said, called = {"content": "I look."}, {"tool_calls": [CALL]}
-    both = [called, said] if turned else [said, called]
-    given = [{"message": each, "finish_reason": "tool_calls"} for each in both]
-    ran = run(choices(*({**each, **({"index": at} if numbered else {})} for at, each in enumerate(given))))
+    text, called = {"content": "I look."}, {"tool_calls": [CALL]}
+    both = [called, text] if turned else [text, called]
+    entries = [{"message": each, "finish_reason": "tool_calls"} for each in both]
+    ran = run(choices(*({**each, **({"index": at} if numbered else {})} for at, each in enumerate(entries))))
     assert (texts(ran), ran.calls, ran.status) == (["I look."], [("call_1", "look", "{}")], "completed")
     assert ran.losses == []
 

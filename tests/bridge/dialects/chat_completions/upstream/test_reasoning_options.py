@@ -28,8 +28,8 @@ def calling(**options: Any) -> list[dict[str, Any]]:
     """The messages that call tools."""
     request = decode_request(encode({"model": "m", "input": INPUT}))
     body, _ = to_chat(request, options=ChatOptions(**options))
-    found: list[dict[str, Any]] = plain(body)["messages"]
-    return [message for message in found if message.get("tool_calls")]
+    messages: list[dict[str, Any]] = plain(body)["messages"]
+    return [message for message in messages if message.get("tool_calls")]
 
 
 @pytest.mark.parametrize(

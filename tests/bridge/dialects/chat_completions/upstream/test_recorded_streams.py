@@ -61,12 +61,12 @@ def texts(ran: Ran, kind: type[Any], field: str) -> str:
 @pytest.mark.parametrize("name", STREAMS)
 def test_recorded_stream_holds_what_was_said(name: str, shared: Path) -> None:
     frames = frames_of(shared / "fixtures" / name)
-    ran, said = run(*frames), Said(frames)
-    assert texts(ran, OutputTextContent, "text") == said.text
-    assert texts(ran, RefusalContent, "refusal") == said.refusal
-    assert [list(call) for call in ran.calls] == said.calls
+    ran, expected = run(*frames), Said(frames)
+    assert texts(ran, OutputTextContent, "text") == expected.text
+    assert texts(ran, RefusalContent, "refusal") == expected.refusal
+    assert [list(call) for call in ran.calls] == expected.calls
     reasoning = [item for item in ran.output if isinstance(item, ReasoningItem)]
-    assert "".join(part.text for item in reasoning for part in item.content or ()) == said.reasoning  # type: ignore[union-attr]
+    assert "".join(part.text for item in reasoning for part in item.content or ()) == expected.reasoning  # type: ignore[union-attr]
     assert ran.losses == []
 
 

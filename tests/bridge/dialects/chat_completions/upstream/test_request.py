@@ -147,12 +147,12 @@ def test_original_detail_is_reported() -> None:
 
 # ── turns ──────────────────────────────────────────────────────────────────────────────────────────
 def test_assistant_text_and_calls_are_one_message() -> None:
-    said = {
+    turn = {
         "role": "assistant",
         "content": [{"type": "output_text", "text": "Let "}, {"type": "output_text", "text": "me."}],
     }
     assert messages(
-        USER, said, call("a", "f", '{"x":1}'), call("b", "g"), answer("b", "B"), answer("a", "A")
+        USER, turn, call("a", "f", '{"x":1}'), call("b", "g"), answer("b", "B"), answer("a", "A")
     ) == [
         USER,
         {
@@ -176,8 +176,8 @@ def test_two_assistant_messages_stay_two() -> None:
 
 
 def test_text_after_a_call_is_another_turn_and_the_output_moves_up() -> None:
-    said = {"role": "assistant", "content": "Meanwhile."}
-    chat, diagnostics = translate([call("a"), said, call("b"), USER, answer("a", "A"), answer("b", "B")])
+    message = {"role": "assistant", "content": "Meanwhile."}
+    chat, diagnostics = translate([call("a"), message, call("b"), USER, answer("a", "A"), answer("b", "B")])
     assert chat["messages"] == [
         {"role": "assistant", "tool_calls": [chat_call("a")]},
         {"role": "tool", "content": "A", "tool_call_id": "a"},
@@ -198,8 +198,8 @@ def test_empty_assistant_message_is_left_out() -> None:
 
 
 def test_refusal_is_a_field_of_its_own() -> None:
-    said = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-    assert messages(said) == [{"role": "assistant", "refusal": "No."}]
+    refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    assert messages(refusal) == [{"role": "assistant", "refusal": "No."}]
 
 
 def test_what_an_assistant_message_can_not_hold_is_a_loss() -> None:
@@ -241,15 +241,15 @@ def test_reasoning_goes_with_the_turn_it_led_to(field: Any) -> None:
 
 def test_reasoning_between_parallel_calls_begins_another_turn() -> None:
     options = ChatOptions(reasoning_field="reasoning")
-    found = messages(call("a"), THOUGHT, call("b"), answer("a"), answer("b"), options=options)
-    assert [m["role"] for m in found] == ["assistant", "tool", "assistant", "tool"]
+    turns = messages(call("a"), THOUGHT, call("b"), answer("a"), answer("b"), options=options)
+    assert [m["role"] for m in turns] == ["assistant", "tool", "assistant", "tool"]
 
 
 def test_a_summary_beside_the_reasoning_itself_is_a_loss() -> None:
     both = THOUGHT | {"summary": SUMMARY["summary"]}
-    options, said = ChatOptions(reasoning_field="reasoning"), {"role": "assistant", "content": "So."}
-    assert messages(USER, both, said, options=options)[1] == said | {"reasoning": "Hm."}
-    assert losses(USER, both, said, options=options) == [
+    options, reply = ChatOptions(reasoning_field="reasoning"), {"role": "assistant", "content": "So."}
+    assert messages(USER, both, reply, options=options)[1] == reply | {"reasoning": "Hm."}
+    assert losses(USER, both, reply, options=options) == [
         "input[1]: a summary beside the reasoning itself can't be expressed"
     ]
 
@@ -329,20 +329,20 @@ TOOL_ITEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str, Any, str]] = {
 
 @pytest.mark.parametrize("kind", TOOL_ITEMS)
 def test_e11_tool_items_are_the_function_calls_the_model_made(kind: str) -> None:
-    asked, answered, name, arguments, output = TOOL_ITEMS[kind]
-    assistant, tool = messages(asked, answered)
-    [made] = assistant["tool_calls"]
-    assert (made["id"], made["function"]["name"]) == ("c", name)
-    assert json.loads(made["function"]["arguments"]) == arguments
+    call_item, answered, name, arguments, output = TOOL_ITEMS[kind]
+    assistant, tool = messages(call_item, answered)
+    [tool_call] = assistant["tool_calls"]
+    assert (tool_call["id"], tool_call["function"]["name"]) == ("c", name)
+    assert json.loads(tool_call["function"]["arguments"]) == arguments
     assert tool == {"role": "tool", "content": output, "tool_call_id": "c"}
 
 
 @pytest.mark.parametrize("kind", ["shell", "local shell", "patch", "custom"])
 def test_output_items_of_earlier_turns_are_taken_as_well(kind: str) -> None:
-    asked, answered, name, arguments, _ = TOOL_ITEMS[kind]
-    chat, _ = translate([answered], history=[asked | {"id": "i", "status": "completed"}])
-    made = chat["messages"][0]["tool_calls"][0]["function"]
-    assert (made["name"], json.loads(made["arguments"])) == (name, arguments)
+    call_item, answered, name, arguments, _ = TOOL_ITEMS[kind]
+    chat, _ = translate([answered], history=[call_item | {"id": "i", "status": "completed"}])
+    called_function = chat["messages"][0]["tool_calls"][0]["function"]
+    assert (called_function["name"], json.loads(called_function["arguments"])) == (name, arguments)
 
 
 def test_image_of_an_output_moves_to_a_user_message_behind_all_outputs() -> None:
@@ -371,8 +371,8 @@ def test_image_of_an_output_moves_to_a_user_message_behind_all_outputs() -> None
 
 def test_search_that_the_server_ran_is_no_call() -> None:
     searched = {"type": "tool_search_call", "call_id": None, "arguments": {"query": "x"}}
-    found = {"type": "tool_search_output", "call_id": None, "tools": [function("found")]}
-    chat, diagnostics = translate([USER, searched, found])
+    result = {"type": "tool_search_output", "call_id": None, "tools": [function("found")]}
+    chat, diagnostics = translate([USER, searched, result])
     assert chat["messages"] == [USER]
     assert [tool["function"]["name"] for tool in chat["tools"]] == ["found"]
     assert [case.kind for case in diagnostics] == ["ignored"]
@@ -410,8 +410,8 @@ def test_case_40_output_may_name_the_call_by_its_item_id() -> None:
 
 
 def test_one_call_id_used_twice_is_answered_in_order() -> None:
-    found = messages(call("a"), answer("a", "1"), call("a"), answer("a", "2"))
-    assert [message.get("content") for message in found] == [None, "1", None, "2"]
+    turns = messages(call("a"), answer("a", "1"), call("a"), answer("a", "2"))
+    assert [message.get("content") for message in turns] == [None, "1", None, "2"]
 
 
 def test_case_25_cut_call_without_output_is_left_out() -> None:
@@ -640,13 +640,13 @@ def test_tools_that_an_earlier_search_found_are_declared_too() -> None:
         "arguments": {},
         "status": "completed",
     }
-    found = {
+    result = {
         "type": "tool_search_output",
         "id": "to",
         "call_id": "c",
         "tools": [function("found"), {"type": "?"}, {}],
     }
-    chat, diagnostics = translate([USER], history=[searched, found])
+    chat, diagnostics = translate([USER], history=[searched, result])
     assert [tool["function"]["name"] for tool in chat["tools"]] == ["found"]
     assert [str(case) for case in diagnostics] == [
         "loss: history[1].tools[1]: ? is not known to the upstream",
@@ -814,16 +814,19 @@ def test_recorded_requests_translate(name: str, shared: Path) -> None:
         declared = {tool.function.name for tool in chat.tools or ()}
         assert declared <= {identity.upstream_name for identity in identities}
         assert {
-            made.function.name for m in chat.messages for made in m.tool_calls or () if made.function
+            tool_call.function.name
+            for m in chat.messages
+            for tool_call in m.tool_calls or ()
+            if tool_call.function
         } <= declared | {"f"}
         assert check(json.loads(encode(chat))) == []
 
 
 def unmatched(input: list[dict[str, Any]]) -> list[str]:
     """Outputs whose calls an earlier turn made."""
-    made = {item["call_id"] for item in input if item.get("type", "").endswith("_call")}
+    call_ids = {item["call_id"] for item in input if item.get("type", "").endswith("_call")}
     answered = [item["call_id"] for item in input if item.get("type", "").endswith("_call_output")]
-    return [call_id for call_id in answered if call_id not in made]
+    return [call_id for call_id in answered if call_id not in call_ids]
 
 
 def check(chat: dict[str, Any]) -> list[str]:
@@ -838,7 +841,7 @@ def check(chat: dict[str, Any]) -> list[str]:
             continue
         if open_calls:
             problems.append(f"unanswered {open_calls}")
-        open_calls = [made["id"] for made in message.get("tool_calls", ())]
+        open_calls = [tool_call["id"] for tool_call in message.get("tool_calls", ())]
         if not message.get("content") and not open_calls:
             problems.append("an empty message")
     names = [tool["function"]["name"] for tool in chat.get("tools", ())]
@@ -907,8 +910,8 @@ def test_calls_side_by_side_follow_each_other_as_function_calls() -> None:
 
 
 def test_text_before_a_call_stands_in_its_message() -> None:
-    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So:"}]}
-    _, turn, result = messages(USER, said, call(), answer(), tools=TWO_TOOLS, options=FUNCTIONS)
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So:"}]}
+    _, turn, result = messages(USER, message, call(), answer(), tools=TWO_TOOLS, options=FUNCTIONS)
     assert turn == {
         "role": "assistant",
         "content": "So:",

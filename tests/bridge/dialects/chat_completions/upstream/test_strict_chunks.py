@@ -247,12 +247,12 @@ def test_a_field_beside_text_says_the_same_whichever_way_it_is_read(name: str, a
     beside = [*frames[:at], frame(**{"choices": [choice], **in_chunk}), *frames[at + 1 :]]
     for think_tags in (True, False):
         alike([*beside, chunk("stop"), DONE], think_tags)
-        said = sent(Inbound, [*beside, chunk("stop"), DONE], think_tags, "openai")
+        outcome = sent(Inbound, [*beside, chunk("stop"), DONE], think_tags, "openai")
         plain = sent(Inbound, [*frames, chunk("stop"), DONE], think_tags, "openai")
         if name.rpartition(".")[2] not in WITHOUT_WORDS:
-            assert said != plain, "it vanished"
+            assert outcome != plain, "it vanished"
         if name.endswith("error"):
-            failed = json.loads(said[0][-1])
+            failed = json.loads(outcome[0][-1])
             assert (failed["type"], failed["response"]["error"]["code"]) == ("response.failed", "overloaded")
 
 
@@ -353,8 +353,8 @@ def test_text_and_reasoning_are_decoded_strictly(monkeypatch: pytest.MonkeyPatch
     inbound = Inbound(new_machine())
     inbound.feed(chunk(reasoning_content="hm"))
     monkeypatch.setattr(inbounds, "decode_output", None)
-    said = [chunk(content=None, reasoning_content="hm"), chunk(content="Hello"), chunk(content="you")]
-    events = [inbound.feed(data)[-1] for data in said]
+    chunks = [chunk(content=None, reasoning_content="hm"), chunk(content="Hello"), chunk(content="you")]
+    events = [inbound.feed(data)[-1] for data in chunks]
     assert [event.delta for event in events] == ["hm", "Hello", "you"]  # type: ignore[union-attr]
 
 

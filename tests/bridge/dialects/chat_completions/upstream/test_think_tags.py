@@ -105,12 +105,12 @@ def test_unclosed_think_ends_where_a_call_begins() -> None:
 
 @pytest.mark.parametrize("key", ["refusal", "function_call", "annotations"])
 def test_held_text_goes_out_before_anything_else(key: str) -> None:
-    said = {
+    deltas = {
         "refusal": "No.",
         "function_call": {"name": "f", "arguments": "{}"},
         "annotations": [{"type": "url_citation", "url_citation": {"url": "https://a.example"}}],
     }
-    ran = stopped(chunk(content="<thin"), chunk(**{key: said[key]}))
+    ran = stopped(chunk(content="<thin"), chunk(**{key: deltas[key]}))
     assert ran.response.output_text == "<thin"
 
 

@@ -19,9 +19,9 @@ FORCED: list[Any] = ["required", {"type": "function", "name": "f"}]
 def sent(options: ChatOptions, **fields: Any) -> tuple[dict[str, Any], list[str], list[str]]:
     """(the body, the losses, the repairs)."""
     request = decode_request(encode({"model": "m", "input": "Hi", **fields}))
-    made, diagnostics = to_chat(request, options=options)
+    chat, diagnostics = to_chat(request, options=options)
     losses, repairs = ([each.where for each in diagnostics.of(kind)] for kind in ("loss", "repair"))
-    return json.loads(encode(made)), losses, repairs
+    return json.loads(encode(chat)), losses, repairs
 
 
 # ── a call that is forced while the model thinks ──────────────────────────────────────────────────────────
@@ -48,8 +48,8 @@ def test_the_choice_is_the_model_s_where_thinking_can_t_be_turned_off(choice: An
 @pytest.mark.parametrize("choice", [None, "auto", "none"])
 def test_nothing_changes_where_no_call_is_forced(choice: str | None) -> None:
     options = ChatOptions(thinking_on=ON, thinking_off=OFF, forced_while_thinking=False)
-    given = {} if choice is None else {"tool_choice": choice}
-    body, losses, _ = sent(options, tools=[TOOL], reasoning={"effort": "high"}, **given)
+    fields = {} if choice is None else {"tool_choice": choice}
+    body, losses, _ = sent(options, tools=[TOOL], reasoning={"effort": "high"}, **fields)
     assert (body["enable_thinking"], body["reasoning_effort"], losses) == (True, "high", [])
 
 
@@ -146,5 +146,5 @@ def test_a_message_behind_outputs_has_reasoning_where_it_is_required() -> None:
         said("assistant", "d"),
     ]
     body, _, _ = sent(options, input=[*items, said("user", "e")], tools=[TOOL])
-    given = [each.get("reasoning_content") for each in body["messages"] if each["role"] == "assistant"]
-    assert given == ["", "", None]
+    reasoning = [each.get("reasoning_content") for each in body["messages"] if each["role"] == "assistant"]
+    assert reasoning == ["", "", None]

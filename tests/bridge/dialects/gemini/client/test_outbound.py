@@ -80,9 +80,9 @@ class Sent:
 
     def __call__(self, call: str, *arguments: Any, **named: Any) -> list[Json]:
         events = getattr(self.machine, call)(*arguments, **named)
-        found = sent(encode_sse([chunk for event in events for chunk in self.outbound.feed(event)]))
-        self.chunks += found
-        return found
+        chunks = sent(encode_sse([chunk for event in events for chunk in self.outbound.feed(event)]))
+        self.chunks += chunks
+        return chunks
 
     def end(self, reason: str | None = None) -> Json:
         self("finish", reason)
@@ -91,8 +91,8 @@ class Sent:
 
     @property
     def parts(self) -> list[Json]:
-        found: list[Json] = add_up(self.chunks)["candidates"][0]["content"].get("parts", [])
-        return found
+        joined_parts: list[Json] = add_up(self.chunks)["candidates"][0]["content"].get("parts", [])
+        return joined_parts
 
     def lost(self) -> list[str]:
         return [case.where for case in self.outbound.diagnostics if case.kind == "loss"]
@@ -179,8 +179,8 @@ def test_another_upstream_s_reasoning_is_the_signature_of_what_follows(follows: 
     (part,) = parts
     envelope = envelope_in(part["thoughtSignature"])
     assert envelope is not None
-    (kept,) = open_reasoning(SEALER, envelope)
-    assert ([part.text for part in kept.summary], kept.encrypted_content) == (["Hm."], "opaque")
+    (reasoning,) = open_reasoning(SEALER, envelope)
+    assert ([part.text for part in reasoning.summary], reasoning.encrypted_content) == (["Hm."], "opaque")
     assert part.get("text", "") == ("So" if follows == "text" else "")
 
 
@@ -192,10 +192,10 @@ def test_what_a_client_sends_back_of_it_is_the_same_item() -> None:
     run.end("stop")
     result = {"functionResponse": {"id": "a", "name": "f", "response": {"output": "o"}}}
     # Gemini CLI keeps no thoughts
-    said = [part for part in run.parts if "thought" not in part]
+    parts = [part for part in run.parts if "thought" not in part]
     contents = [
         {"parts": [{"text": "Hi"}]},
-        {"role": "model", "parts": said},
+        {"role": "model", "parts": parts},
         {"role": "user", "parts": [result]},
     ]
     items: Any = from_gemini({"contents": contents}, SEALER)[0].input
@@ -281,8 +281,8 @@ def test_citations_count_bytes() -> None:
     run = Sent()
     run("text", "Zürich is in Switzerland.")
     run("annotation", UrlCitation("https://a.example", 0, 6, "A"))
-    found = run.end("stop")["candidates"][0]["groundingMetadata"]
-    assert found == {
+    grounding = run.end("stop")["candidates"][0]["groundingMetadata"]
+    assert grounding == {
         "groundingChunks": [{"web": {"uri": "https://a.example", "title": "A"}}],
         "groundingSupports": [
             {"segment": {"startIndex": 0, "endIndex": 7, "text": "Zürich"}, "groundingChunkIndices": [0]}
@@ -330,17 +330,17 @@ def test_several_candidates_share_a_stream() -> None:
         each.usage({"input_tokens": 2, "output_tokens": 1, "total_tokens": 3})
         events += each.fail("broken") if number == 2 else each.finish("stop")
         chunks += [chunk for event in events for chunk in candidates.feed(number, event)]
-    found = sent(encode_sse(chunks + candidates.close()))
-    said = {}
-    for chunk in found:
+    sent_chunks = sent(encode_sse(chunks + candidates.close()))
+    by_index = {}
+    for chunk in sent_chunks:
         for candidate in chunk.get("candidates", ()):
-            said.setdefault(candidate["index"], []).append(candidate)
-    assert [said[number][0]["content"]["parts"] for number in range(3)] == [
+            by_index.setdefault(candidate["index"], []).append(candidate)
+    assert [by_index[number][0]["content"]["parts"] for number in range(3)] == [
         [{"text": f"{n}"}] for n in range(3)
     ]
-    assert [said[number][-1]["finishReason"] for number in range(3)] == ["STOP", "STOP", "OTHER"]
-    assert {chunk["responseId"] for chunk in found} == {"resp_0"}
-    assert found[-1]["usageMetadata"]["promptTokenCount"] == 6
+    assert [by_index[number][-1]["finishReason"] for number in range(3)] == ["STOP", "STOP", "OTHER"]
+    assert {chunk["responseId"] for chunk in sent_chunks} == {"resp_0"}
+    assert sent_chunks[-1]["usageMetadata"]["promptTokenCount"] == 6
     whole = plain(answer([each.snapshot for each in machines], SEALER))
     assert [each["finishReason"] for each in whole["candidates"]] == ["STOP", "STOP", "OTHER"]
     assert whole["usageMetadata"]["totalTokenCount"] == 9
@@ -388,9 +388,9 @@ _PART = st.one_of(
 def numbered(parts: list[Json]) -> list[Json]:
     """The parts with ids of calls. A signature alone follows text: elsewhere it has no place of its own. What
     follows it is no more text of the answer, behind which it would stand: that has been sent by then."""
-    found: list[Json] = []
+    result: list[Json] = []
     for number, part in enumerate(parts):
-        before = found[-1] if found else {}
+        before = result[-1] if result else {}
         if part.get("text") == "" and ("text" not in before or "thought" in before):
             continue
         if before.get("text") == "" and "text" in part and "thought" not in part:
@@ -398,8 +398,8 @@ def numbered(parts: list[Json]) -> list[Json]:
         call = (
             {"functionCall": {**part["functionCall"], "id": f"c{number}"}} if "functionCall" in part else {}
         )
-        found.append({**part, **call})
-    return found
+        result.append({**part, **call})
+    return result
 
 
 @settings(max_examples=20 * FACTOR)

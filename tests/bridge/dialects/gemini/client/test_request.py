@@ -123,11 +123,11 @@ def test_calls_are_answered_by_id_else_by_name_in_order() -> None:
         model(called(id="x"), called("g"), called("g")),
         user(answered("g"), answered(id="x"), answered("g", id="made-by-the-client")),
     )
-    made = [item.call_id for item in request.input if isinstance(item, it.FunctionCallParam)]
-    given = [item.call_id for item in request.input if isinstance(item, it.FunctionCallOutputParam)]
-    assert made[0] == "x"
-    assert len(set(made)) == 3
-    assert given == [made[1], "x", made[2]]
+    call_ids = [item.call_id for item in request.input if isinstance(item, it.FunctionCallParam)]
+    output_ids = [item.call_id for item in request.input if isinstance(item, it.FunctionCallOutputParam)]
+    assert call_ids[0] == "x"
+    assert len(set(call_ids)) == 3
+    assert output_ids == [call_ids[1], "x", call_ids[2]]
 
 
 def test_a_made_id_is_none_that_the_client_gave() -> None:
@@ -224,10 +224,10 @@ def test_thoughts_and_google_s_signatures_keep_their_places() -> None:
         user(answered()),
     )
     assert kinds(request)[1:5] == ["reasoning", "message", "reasoning", "reasoning"]
-    found = [
+    signatures = [
         open_signatures(SEALER, item.encrypted_content) for item in request.input if item.type == "reasoning"
     ]
-    assert found == [
+    assert signatures == [
         [Signed("dGhvdWdodA==", "thought", 0, 3)],
         [Signed("dGV4dA==", "text", 0, 3)],
         [Signed("Y2FsbA==", "next", call_id="c")],
@@ -242,8 +242,8 @@ def test_a_signature_alone_on_an_empty_part() -> None:
 
 @pytest.mark.parametrize("alphabet", ["standard", "for URLs", "without padding"])
 def test_another_upstream_s_reasoning_is_opened_however_it_was_encoded(alphabet: str) -> None:
-    kept = {"id": "rs_1", "summary": ["Hm.\xff\xbe"], "encrypted_content": "opaque>>>???"}
-    signature = seal_reasoning(SEALER, [kept])
+    reasoning = {"id": "rs_1", "summary": ["Hm.\xff\xbe"], "encrypted_content": "opaque>>>???"}
+    signature = seal_reasoning(SEALER, [reasoning])
     if alphabet != "standard":
         signature = signature.replace("+", "-").replace("/", "_")
     if alphabet == "without padding":
@@ -259,8 +259,8 @@ def test_another_upstream_s_reasoning_is_opened_however_it_was_encoded(alphabet:
 
 
 def test_an_envelope_of_another_owner_is_a_loss() -> None:
-    kept = {"id": "rs_1", "summary": [], "encrypted_content": "e"}
-    signature = seal_reasoning(SEALER.bound("another"), [kept])
+    reasoning = {"id": "rs_1", "summary": [], "encrypted_content": "e"}
+    signature = seal_reasoning(SEALER.bound("another"), [reasoning])
     assert losses(HELLO, model({"text": "a", "thoughtSignature": signature}), HELLO) == ["thoughtSignature"]
 
 
@@ -288,10 +288,10 @@ def test_functions_with_either_kind_of_schema_and_google_s_tools() -> None:
         {"codeExecution": {}},
         {"url_context": {}},
     ]
-    found = read(HELLO, tools=tools).tools
-    assert found[0].parameters == {"type": "object", "properties": {"a": {"type": "string"}}}
-    assert found[1].parameters == {"type": "object", "additionalProperties": False}
-    assert [tool.type for tool in found[3:]] == ["web_search", "code_interpreter", "gemini:urlContext"]
+    parsed_tools = read(HELLO, tools=tools).tools
+    assert parsed_tools[0].parameters == {"type": "object", "properties": {"a": {"type": "string"}}}
+    assert parsed_tools[1].parameters == {"type": "object", "additionalProperties": False}
+    assert [tool.type for tool in parsed_tools[3:]] == ["web_search", "code_interpreter", "gemini:urlContext"]
 
 
 @pytest.mark.parametrize(
@@ -325,19 +325,22 @@ def test_which_functions_may_be_called(calling: Any, choice: Any) -> None:
 )
 def test_how_much_to_think(thinking: Any, effort: str | None, summary: str | None) -> None:
     request = read(HELLO, generationConfig={"thinkingConfig": thinking})
-    found = request.reasoning
-    assert ((found.effort or None, found.summary or None) if found else (None, None)) == (effort, summary)
+    reasoning = request.reasoning
+    assert ((reasoning.effort or None, reasoning.summary or None) if reasoning else (None, None)) == (
+        effort,
+        summary,
+    )
     assert carried_by(request).generation["thinkingConfig"] == thinking
 
 
 def test_the_form_of_the_answer() -> None:
     schema = {"type": "OBJECT", "properties": {"b": {"type": "INTEGER"}, "a": {"type": "STRING"}}}
-    given = {
+    config = {
         "responseMimeType": "application/json",
         "responseSchema": {**schema, "propertyOrdering": ["a", "b"]},
     }
-    found = read(HELLO, generationConfig=given).text.format
-    assert list(found.schema["properties"]) == ["a", "b"]
+    text_format = read(HELLO, generationConfig=config).text.format
+    assert list(text_format.schema["properties"]) == ["a", "b"]
     assert (
         read(HELLO, generationConfig={"responseMimeType": "application/json"}).text.format.type
         == "json_object"

@@ -39,8 +39,8 @@ def test_a_schema(given: dict[str, Any], made: dict[str, Any]) -> None:
 
 
 def test_properties_come_in_the_order_that_is_asked_for() -> None:
-    given = {"properties": {"a": TEXT, "b": TEXT, "c": TEXT}, "propertyOrdering": ["c", "x", 5, "a", "c"]}
-    assert list(json_schema(given, "schema")["properties"]) == ["c", "a", "b"]
+    schema = {"properties": {"a": TEXT, "b": TEXT, "c": TEXT}, "propertyOrdering": ["c", "x", 5, "a", "c"]}
+    assert list(json_schema(schema, "schema")["properties"]) == ["c", "a", "b"]
 
 
 def test_what_is_no_schema_is_named() -> None:
@@ -53,7 +53,7 @@ def test_s10_any_depth_is_read() -> None:
     deep: Any = TEXT
     for _ in range(20_000):
         deep = {"type": "ARRAY", "items": deep}
-    made, depth = json_schema(deep, "schema"), 0
-    while "items" in made:
-        made, depth = made["items"], depth + 1
-    assert (made, depth) == ({"type": "string"}, 20_000)
+    schema, depth = json_schema(deep, "schema"), 0
+    while "items" in schema:
+        schema, depth = schema["items"], depth + 1
+    assert (schema, depth) == ({"type": "string"}, 20_000)

@@ -46,29 +46,29 @@ def sources(*frames: bytes) -> list[list[str]]:
 
 
 def test_what_is_said_again_is_one_citation() -> None:
-    found = sources(
+    urls = sources(
         chunk("one ", groundingMetadata=grounded(3, "a")),
         chunk("two ", groundingMetadata=grounded(3, "a")),
         chunk("three", groundingMetadata=grounded(8, "a", "b"), finishReason="STOP"),
     )
-    assert found == [["https://a/", "https://b/"]]
+    assert urls == [["https://a/", "https://b/"]]
 
 
 def test_citations_of_several_chunks_are_all_kept() -> None:
-    found = sources(
+    urls = sources(
         chunk("one ", citationMetadata=cited("a")),
         chunk("two", citationMetadata=cited("b"), finishReason="STOP"),
     )
-    assert found == [["https://a/", "https://b/"]]
+    assert urls == [["https://a/", "https://b/"]]
 
 
 def test_each_message_has_its_own() -> None:
-    found = sources(
+    urls = sources(
         chunk("one", groundingMetadata=grounded(3, "a")),
         CALL,
         chunk("two", groundingMetadata=grounded(3, "b"), finishReason="STOP"),
     )
-    assert found == [["https://a/"], ["https://b/"]]
+    assert urls == [["https://a/"], ["https://b/"]]
 
 
 def test_events_of_citations_stand_before_the_end_of_their_text() -> None:

@@ -72,8 +72,8 @@ def test_a_blocked_prompt_is_filtered(reason: Any) -> None:
     frame = {"promptFeedback": {"blockReason": reason, "safetyRatings": []}}
     fed = CheckedGemini([frame])
     assert (end(fed), fed.output) == (("incomplete", "content_filter"), [])
-    said = CheckedGemini([{"promptFeedback": {"blockReason": reason, "blockReasonMessage": "No."}}])
-    assert said.output[0]["content"] == [{"type": "refusal", "refusal": "No."}]
+    answer = CheckedGemini([{"promptFeedback": {"blockReason": reason, "blockReasonMessage": "No."}}])
+    assert answer.output[0]["content"] == [{"type": "refusal", "refusal": "No."}]
 
 
 @pytest.mark.parametrize(

@@ -177,8 +177,8 @@ def test_arguments_that_are_no_object_are_wrapped() -> None:
 
 def test_calls_of_others_get_the_placeholder_on_the_first_of_a_content() -> None:
     items = [user("a"), call(1), call(2), output(1), output(2), call(3), output(3)]
-    found = contents(items, options=GeminiOptions(missing_signature=SKIP))
-    signed = [part.get("thoughtSignature") for role, parts in found if role == "model" for part in parts]
+    turns = contents(items, options=GeminiOptions(missing_signature=SKIP))
+    signed = [part.get("thoughtSignature") for role, parts in turns if role == "model" for part in parts]
     assert signed == [SKIP, None, SKIP]
 
 
@@ -337,17 +337,17 @@ def test_choices_are_candidates_where_the_server_gives_several() -> None:
 
 def test_what_may_pass_passes_and_overrides_nothing() -> None:
     safety = [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "OFF"}]
-    given: Json = {
+    fields: Json = {
         "safetySettings": safety,
         "contents": [],
         "generationConfig": {"responseModalities": ["IMAGE"]},
     }
-    body, cases = sent(given | {"temperature": 1}, GeminiOptions(passes=frozenset({"*"})))
+    body, cases = sent(fields | {"temperature": 1}, GeminiOptions(passes=frozenset({"*"})))
     assert body["safetySettings"] == safety
     assert body["contents"] == [{"role": "user", "parts": text("Hi")}]
     assert body["generationConfig"] == {"temperature": 1.0, "responseModalities": ["IMAGE"]}
     assert cases == ["loss: contents: is not known"]
-    assert "safetySettings" not in sent(given)[0]
+    assert "safetySettings" not in sent(fields)[0]
     odd, cases = sent({"generationConfig": 7}, GeminiOptions(passes=frozenset({"*"})))
     assert ("generationConfig" in odd, len(cases)) == (False, 1)
     extra = GeminiOptions(extra={"safetySettings": safety, "generationConfig": {"topK": 4}})
@@ -364,14 +364,14 @@ def test_what_a_client_of_this_api_has_brought_is_restored() -> None:
     )
     item = {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
     request = decode_request(json.dumps({"input": [item], "tools": [TOOL], "tool_choice": "auto"}))
-    given = CreateResponse(
+    client_request = CreateResponse(
         model="gemini-3-flash",
         input=request.input,
         tools=request.tools,
         tool_choice=request.tool_choice,
         native=carried.native(),
     )
-    body, diagnostics = to_gemini(given)
+    body, diagnostics = to_gemini(client_request)
     assert list(diagnostics) == []
     assert body["cachedContent"] == "cachedContents/1"
     assert body["generationConfig"] == carried.generation

@@ -61,13 +61,13 @@ def read(*frames: bytes, close: bool = True) -> Response:
     inbound, validator = Inbound(machine), StreamValidator()
     events = [each for frame in frames for each in inbound.feed(frame)]
     events += inbound.close() if close else []
-    violations = [found for each in events for found in validator.feed(each)]
+    violations = [violation for each in events for violation in validator.feed(each)]
     assert [*violations, *validator.close()] == []
     return machine.snapshot
 
 
 def test_text_thoughts_and_calls() -> None:
-    said = read(
+    response = read(
         created(model="gemini-3"),
         event("interaction.status_update", interaction_id="v1_a", status="in_progress"),
         *step(
@@ -86,17 +86,21 @@ def test_text_thoughts_and_calls() -> None:
         ),
         completed("requires_action"),
     )
-    thought, message, call = said.output
+    thought, message, call = response.output
     assert (thought.type, thought.summary[0].text) == ("reasoning", "Hm.")  # type: ignore[union-attr]
-    assert (message.type, said.output_text) == ("message", "Hello")
+    assert (message.type, response.output_text) == ("message", "Hello")
     assert (call.name, call.arguments, call.status) == ("look", '{"a": 1}', "completed")  # type: ignore[union-attr]
-    assert (said.status, said.upstream_model) == ("completed", "gemini-3")
-    assert said.usage is not None
-    assert (said.usage.input_tokens, said.usage.output_tokens, said.usage.total_tokens) == (3, 6, 9)
+    assert (response.status, response.upstream_model) == ("completed", "gemini-3")
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (
+        3,
+        6,
+        9,
+    )
 
 
 def test_what_a_step_begins_with_counts() -> None:
-    said = read(
+    response = read(
         created(),
         *step(
             0,
@@ -107,22 +111,22 @@ def test_what_a_step_begins_with_counts() -> None:
         *step(2, {"type": "function_call", "id": "c", "name": "f", "arguments": {"a": 1}}),
         completed(),
     )
-    assert said.output[0].summary[0].text == "First."  # type: ignore[union-attr]
-    assert said.output_text == "Hello"
-    assert said.output[2].arguments == '{"a":1}'  # type: ignore[union-attr]
+    assert response.output[0].summary[0].text == "First."  # type: ignore[union-attr]
+    assert response.output_text == "Hello"
+    assert response.output[2].arguments == '{"a":1}'  # type: ignore[union-attr]
 
 
 def test_a_whole_one_is_read_as_its_stream() -> None:
     steps = [{"type": "user_input", "content": [text("Hi")]}, {"type": "model_output", "content": [HELLO]}]
     whole = {"id": "v1_a", "object": "interaction", "status": "completed", "steps": steps, "usage": USAGE}
-    said = read(json.dumps(whole).encode())
-    assert (said.status, said.output_text, len(said.output)) == ("completed", "Hello", 1)
+    response = read(json.dumps(whole).encode())
+    assert (response.status, response.output_text, len(response.output)) == ("completed", "Hello", 1)
     listed = read(created(), completed(steps=steps))
     assert listed.output_text == "Hello"
 
 
 def test_a_search_code_and_a_call_of_a_server_are_items_of_their_own() -> None:
-    said = read(
+    response = read(
         created(),
         *step(0, {"type": "google_search_call", "id": "s", "arguments": {"queries": ["a", "b"]}}),
         *step(1, {"type": "google_search_result", "call_id": "s", "result": [{"search_suggestions": "<b>"}]}),
@@ -141,7 +145,7 @@ def test_a_search_code_and_a_call_of_a_server_are_items_of_their_own() -> None:
         completed(),
     )
     search, code, call, context, message = (
-        each.raw if hasattr(each, "raw") else each for each in said.output
+        each.raw if hasattr(each, "raw") else each for each in response.output
     )
     assert (search["type"], search["action"]["queries"]) == ("web_search_call", ["a", "b"])
     assert (code["type"], code["code"], code["outputs"][0]["logs"]) == ("code_interpreter_call", "1", "1\n")
@@ -160,8 +164,8 @@ def test_places_of_citations_are_bytes() -> None:
         "end_index": 6,
     }
     annotations = {"type": "text_annotation_delta", "annotations": [cited]}
-    said = read(created(), *step(0, OUTPUT, text("é x"), text("yz"), annotations), completed())
-    (citation,) = said.output[0].content[0].annotations  # type: ignore[union-attr]
+    response = read(created(), *step(0, OUTPUT, text("é x"), text("yz"), annotations), completed())
+    (citation,) = response.output[0].content[0].annotations  # type: ignore[union-attr]
     assert (citation.start_index, citation.end_index, citation.title) == (2, 5, "A")
 
 
@@ -178,9 +182,9 @@ def test_places_of_citations_are_bytes() -> None:
     ],
 )
 def test_each_end(status: str, ends: str, reason: str | None) -> None:
-    said = read(created(), *step(0, OUTPUT, HELLO), completed(status))
-    details = said.incomplete_details
-    assert (said.status, details and details.reason) == (ends, reason)
+    response = read(created(), *step(0, OUTPUT, HELLO), completed(status))
+    details = response.incomplete_details
+    assert (response.status, details and details.reason) == (ends, reason)
 
 
 def test_one_that_was_cancelled() -> None:
@@ -191,9 +195,9 @@ def test_one_that_was_cancelled() -> None:
     "error", [{"code": "429", "message": "Slow."}, "Slow.", {"message": {"a": "Slow."}}, None]
 )
 def test_an_error_in_the_stream_fails_it(error: Any) -> None:
-    said = read(created(), *step(0, OUTPUT, text("Hel")), event("error", error=error))
-    assert (said.status, said.output_text) == ("failed", "Hel")
-    assert said.error is not None
+    response = read(created(), *step(0, OUTPUT, text("Hel")), event("error", error=error))
+    assert (response.status, response.output_text) == ("failed", "Hel")
+    assert response.error is not None
 
 
 def test_a_status_alone_ends_it() -> None:
@@ -216,10 +220,10 @@ GOOD = [
 
 @pytest.mark.parametrize("kept", range(len(GOOD)))
 def test_cut_behind_each_event(kept: int) -> None:
-    said = read(*GOOD[:kept])
-    assert said.status == "failed"
-    assert said.error is not None
-    assert said.error.code == "upstream_cut"
+    response = read(*GOOD[:kept])
+    assert response.status == "failed"
+    assert response.error is not None
+    assert response.error.code == "upstream_cut"
 
 
 @pytest.mark.parametrize("at", range(len(GOOD) - 1))
@@ -230,8 +234,8 @@ def test_without_each_event(at: int) -> None:
 
 @pytest.mark.parametrize("at", range(len(GOOD)))
 def test_each_event_twice(at: int) -> None:
-    said = read(*GOOD[: at + 1], *GOOD[at:])
-    assert said.status in ("completed", "failed")
+    response = read(*GOOD[: at + 1], *GOOD[at:])
+    assert response.status in ("completed", "failed")
 
 
 @pytest.mark.parametrize("at", range(len(GOOD) - 1))
@@ -241,8 +245,10 @@ def test_two_events_in_the_other_order(at: int) -> None:
 
 
 def test_nothing_follows_the_end() -> None:
-    said = read(*GOOD, *step(7, OUTPUT, text("more")), event("error", error={"message": "late"}), completed())
-    assert (said.status, said.output_text) == ("completed", "Hello")
+    response = read(
+        *GOOD, *step(7, OUTPUT, text("more")), event("error", error={"message": "late"}), completed()
+    )
+    assert (response.status, response.output_text) == ("completed", "Hello")
 
 
 @pytest.mark.parametrize("index", [-1, "0", None, 2**70, 1.5, True, [0]])
@@ -262,8 +268,8 @@ def test_steps_side_by_side() -> None:
         for n in (0, 1)
     ]
     stops = [event("step.stop", index=n) for n in (1, 0)]
-    said = read(created(), *starts, *deltas, *stops, completed("requires_action"))
-    assert [each.arguments for each in said.output] == ['{"a": 1}'] * 2  # type: ignore[union-attr]
+    response = read(created(), *starts, *deltas, *stops, completed("requires_action"))
+    assert [each.arguments for each in response.output] == ['{"a": 1}'] * 2  # type: ignore[union-attr]
 
 
 def test_a_delta_of_another_kind_of_step_is_a_loss() -> None:
@@ -276,10 +282,10 @@ def test_a_delta_of_another_kind_of_step_is_a_loss() -> None:
 
 def test_arguments_that_end_early_are_cut() -> None:
     call = {"type": "function_call", "id": "c", "name": "f"}
-    said = read(
+    response = read(
         created(), *step(0, call, {"type": "arguments_delta", "arguments": '{"a'}), completed("incomplete")
     )
-    assert (said.status, said.output[0].status) == ("incomplete", "incomplete")  # type: ignore[union-attr]
+    assert (response.status, response.output[0].status) == ("incomplete", "incomplete")  # type: ignore[union-attr]
 
 
 UNREADABLE = ["Hi", 7, ["Hi"], True, None]
@@ -297,11 +303,11 @@ def read_with_losses(*frames: bytes) -> tuple[Response, list[str]]:
 @pytest.mark.parametrize("odd", UNREADABLE, ids=repr)
 @pytest.mark.parametrize("streamed", [True, False], ids=["at the end", "whole"])
 def test_a_step_that_is_not_an_object_is_a_loss(odd: Any, streamed: bool) -> None:
-    given = {"status": "completed", "steps": [odd, {**OUTPUT, "content": [odd, HELLO, odd]}, odd]}
-    whole = json.dumps({"object": "interaction", "id": "v1_a", **given}).encode()
-    frames = [created(), completed(steps=given["steps"])] if streamed else [whole]
-    said, lost = read_with_losses(*frames)
-    assert (said.status, said.output_text) == ("completed", "Hello")
+    fields = {"status": "completed", "steps": [odd, {**OUTPUT, "content": [odd, HELLO, odd]}, odd]}
+    whole = json.dumps({"object": "interaction", "id": "v1_a", **fields}).encode()
+    frames = [created(), completed(steps=fields["steps"])] if streamed else [whole]
+    response, lost = read_with_losses(*frames)
+    assert (response.status, response.output_text) == ("completed", "Hello")
     kind = type(odd).__name__
     assert lost == [f"loss: {name}: can't be read: {kind} (×2)" for name in ("steps", "content")]
 
@@ -309,18 +315,18 @@ def test_a_step_that_is_not_an_object_is_a_loss(odd: Any, streamed: bool) -> Non
 @pytest.mark.parametrize("odd", UNREADABLE[:-1], ids=repr)
 def test_what_stands_in_the_place_of_an_array_of_objects_is_a_loss(odd: Any) -> None:
     kind, where = type(odd).__name__, "can't be read"
-    given = {"object": "interaction", "id": "v1_a", "status": "completed"}
-    found = "str" if isinstance(odd, list) else kind  # the array has one
-    _, lost = read_with_losses(json.dumps({**given, "steps": odd}).encode())
+    fields = {"object": "interaction", "id": "v1_a", "status": "completed"}
+    inner_kind = "str" if isinstance(odd, list) else kind  # the array has one
+    _, lost = read_with_losses(json.dumps({**fields, "steps": odd}).encode())
     if isinstance(odd, list):  # else it is no interaction
-        assert lost == [f"loss: steps: {where}: {found}"]
+        assert lost == [f"loss: steps: {where}: {inner_kind}"]
     thought, output = {"type": "thought", "summary": odd}, {**OUTPUT, "content": odd}
     _, lost = read_with_losses(created(), *step(0, thought), *step(1, output), completed())
-    assert lost == [f"loss: summary: {where}: {found}", f"loss: content: {where}: {found}"]
+    assert lost == [f"loss: summary: {where}: {inner_kind}", f"loss: content: {where}: {inner_kind}"]
     annotated = {"type": "text_annotation_delta", "annotations": [odd]}
-    said, lost = read_with_losses(created(), *step(0, OUTPUT, text("Hi"), annotated), completed())
-    assert (said.output_text, lost) == ("Hi", [f"loss: annotations: {where}: {kind}"])
+    response, lost = read_with_losses(created(), *step(0, OUTPUT, text("Hi"), annotated), completed())
+    assert (response.output_text, lost) == ("Hi", [f"loss: annotations: {where}: {kind}"])
     begun = event("step.start", index=0, step=OUTPUT)
     delta = event("step.delta", index=0, delta=odd)
-    said, lost = read_with_losses(created(), begun, delta, *step(0, OUTPUT, text("Hi")), completed())
-    assert (said.output_text, lost) == ("Hi", [f"loss: step.delta: {where}: {kind}"])
+    response, lost = read_with_losses(created(), begun, delta, *step(0, OUTPUT, text("Hi")), completed())
+    assert (response.output_text, lost) == ("Hi", [f"loss: step.delta: {where}: {kind}"])
