@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from inspect import iscoroutine, iscoroutinefunction, isgeneratorfunction
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import Struct
@@ -193,18 +193,33 @@ def _check_text(arguments: str) -> None:
     _check_finite(value, "arguments")
 
 
+class _Place(NamedTuple):
+    """The place of a value: a step in another one. It becomes a path only in an error, since the paths of all
+    values can take as much as the square of the text."""
+
+    outer: _Place | None
+    step: str
+
+    def path(self) -> str:
+        steps, place = [self.step], self.outer
+        while place is not None:
+            steps.append(place.step)
+            place = place.outer
+        return "".join(reversed(steps))
+
+
 def _check_finite(value: Any, where: str) -> None:
     """Raises LocalError with the place of a number that is not finite, the first if there are several."""
-    rest = [(value, where)]  # those that are left, the next one last
+    rest = [(value, _Place(None, where))]  # those that are left, the next one last
     while rest:
-        value, where = rest.pop()
+        value, place = rest.pop()
         if isinstance(value, float) and not math.isfinite(value):
-            raise _wrong("ToolCall", f"{where} is {value}, which JSON can't represent")
+            raise _wrong("ToolCall", f"{place.path()} is {value}, which JSON can't represent")
         if isinstance(value, dict):
-            inner = [(each, f"{where}.{str(name)[:LONGEST_SHOWN]}") for name, each in value.items()]
+            inner = [(each, _Place(place, f".{str(name)[:LONGEST_SHOWN]}")) for name, each in value.items()]
             rest += reversed(inner)
         elif isinstance(value, list | tuple):
-            rest += reversed([(each, f"{where}[{index}]") for index, each in enumerate(value)])
+            rest += reversed([(each, _Place(place, f"[{index}]")) for index, each in enumerate(value)])
 
 
 def _wrong(kind: str, what: str) -> LocalError:

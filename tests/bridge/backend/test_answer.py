@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import re
+import tracemalloc
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, get_args
@@ -322,6 +323,18 @@ def test_a_number_that_json_does_not_have_is_named_in_a_text_too(number: str) ->
         answer.feed(ToolCall("f", long))
     with pytest.raises(LocalError, match=rf"arguments is {float(number)},"):
         answer.feed(ToolCall("f", f" {number} "))
+
+
+def test_e12_the_place_of_a_number_takes_memory_as_its_text_does() -> None:
+    """Many values far within, each with a long path."""
+    text = f'{{"{"k" * 60}":' * 400 + "[" + "1," * 20_000 + "NaN]" + "}" * 400
+    tracemalloc.start()
+    try:
+        with pytest.raises(LocalError, match=r"k\[20000\] is nan, which JSON can't represent"):
+            ToolCall("f", text).written()
+        assert tracemalloc.get_traced_memory()[1] < 300 * len(text)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
