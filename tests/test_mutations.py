@@ -87,20 +87,27 @@ def test_near_tests_judge_first_and_the_quickest_files_for_as_long_as_is_allowed
     )
 
 
-def test_a_mistake_is_noticed_by_the_round_that_runs_it_and_what_passes_is_known(tmp_path: Path) -> None:
-    copy = Copy(tmp_path)
-    copy.root.mkdir()
-    module = "import reached\ndef f():\n    reached.note(7)\n    return 1\n"
-    (copy.root / "bridge").mkdir()
+def copy_of(folder: Path, module: str, tests: str) -> Copy:
+    """A copy of a tree that has one module, and one file of tests of it."""
+    copy = Copy(folder)
+    (copy.root / "bridge").mkdir(parents=True)
     (copy.root / "bridge" / "module.py").write_text(module)
-    (copy.root / "test_one.py").write_text(
+    (copy.root / "test_one.py").write_text(tests)
+    return copy
+
+
+def test_a_mistake_is_noticed_by_the_round_that_runs_it_and_what_passes_is_known(tmp_path: Path) -> None:
+    module = "import reached\ndef f():\n    reached.note(7)\n    return 1\n"
+    copy = copy_of(
+        tmp_path,
+        module,
         "import subprocess, sys\n"
         "from module import f\n"
         "def test_a():\n    assert f()\n"
         "def test_b():\n    assert f() == 1\n"
         "def test_c():\n    assert False\n"
         "def test_d():\n    assert subprocess.check_output([sys.executable, '-c', "
-        "'import module; print(module.f())']) == b'1\\n'\n"
+        "'import module; print(module.f())']) == b'1\\n'\n",
     )
     copy.run("-n0", tests=["test_one.py"])
     a, b, d = (f"test_one.py::test_{each}" for each in "abd")
@@ -122,17 +129,16 @@ def test_a_mistake_is_noticed_by_the_round_that_runs_it_and_what_passes_is_known
 
 
 def test_each_result_is_known_before_the_next_mistake_is_judged(tmp_path: Path) -> None:
-    copy = Copy(tmp_path)
-    (copy.root / "bridge").mkdir(parents=True)
     module = "def f():\n    return 1\n"
-    (copy.root / "bridge" / "module.py").write_text(module)
-    (copy.root / "test_one.py").write_text(
+    copy = copy_of(
+        tmp_path,
+        module,
         "import os, time\n"
         "from module import f\n"
         "def test_a():\n    assert f() == 1\n"
         "def test_b():\n"
         "    while not os.path.exists('known'):\n        time.sleep(0.01)\n"
-        "    assert f() == 1\n"
+        "    assert f() == 1\n",
     )
     mistaken = module.replace("1", "2")
     plan = [
@@ -146,18 +152,17 @@ def test_each_result_is_known_before_the_next_mistake_is_judged(tmp_path: Path) 
 
 
 def test_judging_that_is_left_ends_what_it_has_started(tmp_path: Path) -> None:
-    copy = Copy(tmp_path)
-    (copy.root / "bridge").mkdir(parents=True)
     module = "def f():\n    return 1\n"
-    (copy.root / "bridge" / "module.py").write_text(module)
-    (copy.root / "test_one.py").write_text(
+    copy = copy_of(
+        tmp_path,
+        module,
         "import os, pathlib, time\n"
         "from module import f\n"
         "def test_a():\n    assert f() == 1\n"
         "def test_b():\n"
         "    pathlib.Path('new').write_text(str(os.getpid()))\n"
         "    os.rename('new', 'pid')\n"
-        "    while f():\n        time.sleep(0.01)\n"
+        "    while f():\n        time.sleep(0.01)\n",
     )
     plan = [
         Judged(number, "bridge/module.py", module, [("near", [f"test_one.py::test_{name}"])], NEVER)

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -64,37 +64,52 @@ def modules(code: str, *arguments: str) -> set[str]:
     return loaded(code, shown, arguments)
 
 
-# each in a process of its own, forked from one that has parsed nothing yet
-_ALL_HELP = """
+# each in a process of its own, forked from one that has imported what comes before
+_EACH_ALONE = """
 import os
 import sys
 
 from openresponses_server.__main__ import main
+{imports}
 
-folder, *commands = sys.argv[1:]
-for number, command in enumerate(commands):
+folder, *codes = sys.argv[1:]
+for number, code in enumerate(codes):
     child = os.fork()
     if not child:
-        sys.argv = ["openresponses-bridge", *command.split(), "--help"]
         try:
-            main()
+            exec(code)
         except SystemExit as end:
             assert not end.code
-        with open(f"{folder}/{number}", "w") as file:
+        with open(f"{{folder}}/{{number}}", "w") as file:
             print(*sys.modules, file=file)
         os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0, command
+    assert os.waitpid(child, 0)[1] == 0, code
 """
+
+
+def loaded_by_each(codes: Sequence[str], folder: Path, imports: str = "") -> list[set[str]]:
+    """The modules that are loaded when each of these codes has run, in a process that had imported the
+    program, and `imports`. The folder is that of their data, too."""
+    results = folder / "loaded"
+    results.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", _EACH_ALONE.format(imports=imports), str(results), *codes],
+        cwd=REPOSITORY,
+        env={**os.environ, "XDG_DATA_HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [set((results / str(number)).read_text().split()) for number in range(len(codes))]
 
 
 def test_help_loads_what_parses_flags_and_nothing_else(tmp_path: Path) -> None:
     paths = [path for path, _ in commands()]
-    program = [sys.executable, "-c", _ALL_HELP, str(tmp_path), *paths]
-    done = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
     assert len(paths) > 40
-    for number, command in enumerate(paths):
-        imported = set((tmp_path / str(number)).read_text().split())
+    words = [["openresponses-bridge", *path.split(), "--help"] for path in paths]
+    codes = [f"sys.argv = {each}; main()" for each in words]
+    for command, imported in zip(paths, loaded_by_each(codes, tmp_path), strict=True):
         unused = {*HEAVY, "asyncio", "difflib", "msgspec", "ssl", "tempfile", "tomllib"}
         assert imported & unused == set(), command
         assert "click" in imported
@@ -121,32 +136,14 @@ def test_a_capture_is_inspected_without_a_server() -> None:
     assert heavy("from openresponses_server.__main__ import main; main()", "inspect") == {"rich"}
 
 
-# each in a process of its own, forked from one that has what makes a service: no more than `Settings()` needs
-_SERVICES = """
-import os
-import sys
-
-from openresponses_server.__main__ import main
+# what makes a service; it has loaded no more than `Settings()` needs
+_OF_A_SERVICE = """
 from openresponses_server.api.app import create_app
 from openresponses_server.settings import Settings, UpstreamSettings
-
-folder, *codes = sys.argv[1:]
-for number, code in enumerate(codes):
-    child = os.fork()
-    if not child:
-        try:
-            exec(code)
-        except SystemExit as end:
-            assert not end.code
-        with open(f"{folder}/{number}", "w") as file:
-            print(*sys.modules, file=file)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0, code
 """
 
 
 def test_the_service_and_the_doctor_load_what_their_settings_need(tmp_path: Path) -> None:
-    (tmp_path / "loaded").mkdir()
     in_order = tmp_path / "in-order.sqlite3"
     upgrade(database_url(f"sqlite:///{in_order}"))
     doctor = ["doctor", "--store", "memory://", "--port", "0"]
@@ -157,19 +154,8 @@ def test_the_service_and_the_doctor_load_what_their_settings_need(tmp_path: Path
         "a database in order": f"create_app(Settings(store='sqlite:///{in_order}'))",
         "the doctor": f"sys.argv[1:] = {doctor}; main()",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", _SERVICES, str(tmp_path / "loaded"), *codes.values()],
-        cwd=REPOSITORY,
-        env={**os.environ, "XDG_DATA_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    loaded = {
-        name: set((tmp_path / "loaded" / str(number)).read_text().split())
-        for number, name in enumerate(codes)
-    }
+    each = loaded_by_each(list(codes.values()), tmp_path, _OF_A_SERVICE)
+    loaded = dict(zip(codes, each, strict=True))
     packages = {"alembic", "cryptography", "sqlalchemy"}
     assert {name: imported & packages for name, imported in loaded.items()} == {
         "without a database": set(),

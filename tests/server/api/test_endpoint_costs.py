@@ -427,9 +427,9 @@ def held(app: InProcess, row: Row, small: int, large: int) -> None:
     if many > max(TOO_LITTLE_SECONDS, few * MOST):
         few, many = seconds(app, row, small, 3), seconds(app, row, large, 3)  # once more before it counts
     assert many < max(TOO_LITTLE_SECONDS, few * MOST), f"{few:.4f} s became {many:.4f} s"
-    # of a quarter of the input: what traces memory is slow, and the square of thousands is still seen
-    if (most := peak(app, row, large // 4)) >= TOO_LITTLE_BYTES:
-        least = peak(app, row, small // 4)
+    # of half the input: what traces memory is slow, and a square of a million is still seen
+    if (most := peak(app, row, large // 2)) >= TOO_LITTLE_BYTES:
+        least = peak(app, row, small // 2)
         assert most < least * MOST, f"{least} bytes became {most}"
 
 
