@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -570,7 +571,7 @@ async def test_a_batch_that_waits_for_those_of_others_makes_the_next_one_later(
 
     now = [0.0]
     monkeypatch.setattr(usage_keeper, "jittered", paused)
-    monkeypatch.setattr(usage_keeper.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(usage_keeper, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     book = UsageBook()
     book.add("me", "", "m", Usage.of(1, 1), failed=False)
     async with UsageKeeper(book, Slow(), None).going():
