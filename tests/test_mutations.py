@@ -87,12 +87,17 @@ def test_near_tests_judge_first_and_the_quickest_files_for_as_long_as_is_allowed
     )
 
 
+# without plugins whose imports take more than half of the time
+INI = "[pytest]\naddopts = -p no:anyio -p no:hypothesispytest -p no:randomly -p no:syrupy\n"
+
+
 def copy_of(folder: Path, module: str, tests: str) -> Copy:
     """A copy of a tree that has one module, and one file of tests of it."""
     copy = Copy(folder)
     (copy.root / "bridge").mkdir(parents=True)
     (copy.root / "bridge" / "module.py").write_text(module)
     (copy.root / "test_one.py").write_text(tests)
+    (copy.root / "pytest.ini").write_text(INI)
     return copy
 
 
@@ -179,6 +184,7 @@ def test_judging_that_is_left_ends_what_it_has_started(tmp_path: Path) -> None:
 def test_a_mistake_that_nothing_judges_is_unknown(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
     copy.root.mkdir()
+    (copy.root / "pytest.ini").write_text(INI)
     (copy.root / "test_one.py").write_text("no Python\n")
     plan = [Judged(7, "bridge/module.py", "", [("near", ["test_one.py::test_a"])], 60.0)]
     assert list(copy.judge("-x", "-n0", tests=["test_one.py"], plan=plan)) == [(7, "UNKNOWN")]

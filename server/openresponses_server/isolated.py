@@ -11,11 +11,9 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Final
 
 _READ: Final = 65536
-_STDIN: Final = 0
 
 
 def isolated_command(module: str, *arguments: str) -> list[str]:
@@ -23,13 +21,14 @@ def isolated_command(module: str, *arguments: str) -> list[str]:
     script's folder and PYTHON… variables; `sys.path` is this process's, without entries that depend on the
     working directory."""
     path = [entry for entry in sys.path if os.path.isabs(entry)]
-    program = f"import sys; sys.path[:] = {path!r}; from {module} import main; main()"
+    run = "from openresponses_server.serving.preload import run_main; run_main"
+    program = f"import sys; sys.path[:] = {path!r}; {run}({module!r})"
     return [sys.executable, "-I", "-u", "-c", program, *arguments]
 
 
 class IsolatedProcess:
-    """A process that answers lines of bytes by lines, one after the other (with `answer_lines` in its
-    `main`). Its working directory is the root, and its output is discarded."""
+    """A process whose `main` answers lines of bytes by lines, one after the other, on the socket that is its
+    standard input. Its working directory is the root, and its output is discarded."""
 
     def __init__(self, module: str) -> None:
         self._socket, theirs = socket.socketpair()
@@ -61,11 +60,3 @@ class IsolatedProcess:
         self._socket.close()
         self._process.kill()
         self._process.wait()
-
-
-def answer_lines(answer: Callable[[bytes], bytes]) -> None:
-    """Answer the lines that `IsolatedProcess.ask` sends, until the parent closes the pipe or ends."""
-    with socket.socket(fileno=_STDIN) as parent, parent.makefile("rwb") as lines:
-        for line in lines:
-            lines.write(answer(line) + b"\n")
-            lines.flush()

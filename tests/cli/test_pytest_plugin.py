@@ -3,10 +3,11 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 
 import pytest
+from hypothesis import settings
 
 from openresponses_bridge import ResponseStreamStateMachine, encode_sse
 from openresponses_bridge.conformance import judging, scenarios
@@ -34,7 +35,7 @@ Outcomes = Callable[..., pytest.RunResult]
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, demo: str) -> Outcomes:
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, demo: str) -> Iterator[Outcomes]:
     """Runs a test module with this plugin and no other; warnings are errors."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("SERVER_URL", demo)
@@ -43,7 +44,10 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, demo: str) -
         pytester.makepyfile(code)
         return pytester.runpytest_inprocess("-W", "error", plugins=[pytest_plugin])
 
-    return run
+    profile = settings.get_current_profile_name()
+    settings.load_profile("quick")  # the strategies have tests of their own
+    yield run
+    settings.load_profile(profile)
 
 
 @pytest.mark.parametrize(("title", "code"), blocks("docs/testing.md", "python"))

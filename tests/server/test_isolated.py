@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,14 +38,20 @@ PROGRAM = Path(sys.executable).with_name("openresponses-bridge")
 _MARKS = 'open(__file__ + ".imported", "w").close()\n'
 
 
+@cache
+def names() -> list[str]:
+    """What anything could import."""
+    every = {*sys.stdlib_module_names, *metadata.packages_distributions()}
+    return [name for name in every if name.isidentifier()]
+
+
 @pytest.fixture
 def filled(tmp_path: Path) -> Iterator[Path]:
     """The folder; in the end none of its modules was imported."""
     folder = tmp_path / "filled"
     folder.mkdir()
-    for name in {*sys.stdlib_module_names, *metadata.packages_distributions()}:
-        if name.isidentifier():
-            (folder / f"{name}.py").write_text(_MARKS)
+    for name in names():
+        (folder / f"{name}.py").write_text(_MARKS)
     yield folder
     assert sorted(path.name for path in folder.glob("*.imported")) == []
 
@@ -121,6 +128,8 @@ def config(upstream: ScriptedUpstream, tmp_path: Path) -> str:
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_serve_and_its_workers(filled: Path, config: str, workers: str) -> None:
     flags = ("--port", "0", "--workers", workers, "--config", config)
+    if workers == "2":  # the other one makes its tables
+        with_tables(filled.parent / "data")
     with served(filled, str(PROGRAM), "serve", *flags) as base:
         assert respond(base, model=MODEL, text=with_pattern("^[a-z ]*$")).status == 200
         assert respond(base, model=MODEL, text=with_pattern("[")).status == 400  # a schema worker said so
@@ -138,7 +147,7 @@ def test_as_a_module_of_a_folder_that_is_filled_later(filled: Path, config: str,
     here = tmp_path / "empty"
     here.mkdir()
     with_tables(tmp_path / "data")
-    flags = ("--port", "0", "--workers", "2", "--config", config)
+    flags = ("--port", "0", "--config", config)
     with served(here, sys.executable, "-m", "openresponses_server", "serve", *flags) as base:
         for module in filled.glob("*.py"):
             (here / module.name).write_bytes(module.read_bytes())
@@ -151,6 +160,7 @@ def test_run_hosts_its_server_there(filled: Path, config: str, tmp_path: Path) -
     agent = tmp_path / "claude"
     agent.write_text(AGENT)
     agent.chmod(0o755)
+    with_tables(tmp_path / "data")
     assert "answered 200" in run(filled, "run", "claude", "--program", str(agent), "--config", config)
 
 
@@ -221,7 +231,7 @@ COMMANDS: dict[str, list[tuple[list[str], int]]] = {
     "validate": [(["validate", "chat.sse"], 2), (["validate", "--explain", "order.created-first"], 2)],
     "inspect": [(["inspect", "chat.sse"], 0), (["inspect", "SERVER", "--ask", "Hello"], 0)],
     "conform": [(["conform", "SERVER", "--only", "transport"], 0)],
-    "corpus": [(["corpus", "list"], 0), (["corpus", "show", "text"], 0)],
+    "corpus": [(["corpus", "list", "text"], 0), (["corpus", "show", "text"], 0)],
     "chat": [(["chat", "Hello", "--server", "SERVER"], 0), (["chat", "Hello"], 0)],
     "responses": [(["responses", "list", "--server", "SERVER"], 0)],
     "models": [(["models", "sync", "models.json"], 0)],
@@ -264,9 +274,10 @@ class Ended(Struct):
     errors: str
 
 
-# Each command in a process of its own, forked from one that has imported what most commands import: first all
-# without their output, then all with the pipe that nobody reads which this process has. Only the latter go
-# through the end of Python, which takes most of their time although it does not go through what is frozen.
+# Each command in a process of its own, forked from one that has imported what most commands import: without
+# its output, and with the pipe that nobody reads which this process has. Only the latter goes through the end
+# of Python, which takes most of its time although it does not go through what is frozen: so those that need
+# little come first, before the rest is imported.
 _RUN_ALL = """
 import atexit
 import gc
@@ -275,20 +286,19 @@ import os
 import sys
 import threading
 
-import openresponses_server.api.app
-import openresponses_server.store.sql.migrate
+import openresponses_bridge.emitter.machine
+import openresponses_cli.commands.inspecting
 import rich.console
 from openresponses_server.__main__ import main
 
-gc.freeze()
-commands = json.load(sys.stdin)
-for number, words in enumerate(commands * 2):
+
+def run(number, words, is_read):
     child = os.fork()
     if not child:
         errors = os.open(f"{sys.argv[1]}/{number}.errors", os.O_WRONLY | os.O_CREAT)
         os.dup2(errors, 2)
         sys.argv = ["openresponses-bridge", *words]
-        if number >= len(commands):
+        if not is_read:
             sys.exit(main())
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         try:
@@ -300,7 +310,36 @@ for number, words in enumerate(commands * 2):
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with open(f"{sys.argv[1]}/{number}.code", "w") as file:
         file.write(str(code))
+
+
+def run_each(first, commands):
+    gc.freeze()
+    for is_read in (True, False):
+        for number, words in enumerate(commands, first if is_read else first + count):
+            run(number, words, is_read)
+
+
+light, heavy = json.load(sys.stdin)
+count = len(light + heavy)
+run_each(0, light)
+
+import anyio._backends._asyncio
+import openresponses_cli.agents.driving
+import openresponses_cli.agents.running
+import openresponses_server.api.app
+import openresponses_server.store.sql.migrate
+import openresponses_server.store.sql.store
+import openresponses_server.upstreams.spans
+
+run_each(len(light), heavy)
 """
+
+# those that neither serve nor ask a server
+LIGHT = {"init", "replay", "validate", "inspect chat.sse", "corpus", "models", "demo", "completion", "vscode"}
+
+
+def is_light(words: Sequence[str]) -> bool:
+    return not LIGHT.isdisjoint({words[0], " ".join(words[:2])})
 
 
 def run_all(
@@ -312,6 +351,7 @@ def run_all(
     results.mkdir()
     program = results / "run_all.py"
     program.write_text(_RUN_ALL)
+    commands = sorted(commands, key=lambda each: not is_light(each[0]))
     runs = [([server if word == "SERVER" else word for word in words], code) for words, code in commands]
     reading, writing = os.pipe()
     os.close(reading)
@@ -320,7 +360,9 @@ def run_all(
             [sys.executable, str(program), str(results)],
             cwd=folder,
             env=environment(folder),
-            input=json.dumps([words for words, _ in runs]),
+            input=json.dumps(
+                [[words for words, _ in runs if is_light(words) == light] for light in (True, False)]
+            ),
             stdout=writing,
             text=True,
             check=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import resource
 import signal
+import socket
 import time
 from typing import Any, Final
 
@@ -17,10 +18,10 @@ import jsonschema_rs as engine
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.schemas.checking import dialect_of, json_path, validator
-from openresponses_server.isolated import answer_lines
 
 UNJUDGED: Final = "The answer could not be checked"
 """How an objection begins if the answer could not be checked."""
+_STDIN: Final = 0
 _MOST_MEMORY: Final = 2 << 30  # bytes of address space
 _UNCHECKED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})
 
@@ -30,13 +31,14 @@ def main() -> None:
     null `unusable`. The process is killed if one takes longer than its seconds."""
     limit_process()
 
-    def answer(line: bytes) -> bytes:
-        schema, seconds, text = json.loads(line)
-        _end_after(seconds)
-        verdict = unusable(schema) if text is None else objection(schema, text)
-        return json.dumps(verdict).encode()
-
-    answer_lines(answer)
+    # the socket of `IsolatedProcess`, until the server closes its end or ends
+    with socket.socket(fileno=_STDIN) as server, server.makefile("rwb") as lines:
+        for line in lines:
+            schema, seconds, text = json.loads(line)
+            _end_after(seconds)
+            verdict = unusable(schema) if text is None else objection(schema, text)
+            lines.write(json.dumps(verdict).encode() + b"\n")
+            lines.flush()
 
 
 def limit_process() -> None:

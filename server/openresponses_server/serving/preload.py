@@ -34,14 +34,28 @@ def gc_paused() -> Iterator[None]:
 
 
 def import_structlog() -> None:
-    """Import structlog without rich, which it would import for coloured tracebacks (66 modules with
-    Pygments): `openresponses_server.observation.logs` prints plain ones. Call this before anything else
-    imports structlog."""
-    if "structlog" in sys.modules or "rich" in sys.modules:
+    """Import structlog without rich. Call this before anything else imports structlog."""
+    with _without_rich():
+        import_module("structlog")
+
+
+def run_main(module: str) -> None:
+    """Import this module and call its `main`."""
+    with gc_paused(), _without_rich():
+        main = import_module(module).main
+    main()
+
+
+@contextmanager
+def _without_rich() -> Iterator[None]:
+    """Hide rich, if it is not imported yet, from structlog, which would import it for coloured tracebacks (66
+    modules with Pygments): `openresponses_server.observation.logs` prints plain ones."""
+    if "rich" in sys.modules:
+        yield
         return
     sys.modules["rich"] = None  # type: ignore[assignment]  # an import of it fails
     try:
-        import_module("structlog")
+        yield
     finally:
         del sys.modules["rich"]
 
