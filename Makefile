@@ -17,22 +17,9 @@ AUDIT := $(VENV)/.audit
 DOCS := $(VENV)/.docs
 DEPLOY := $(VENV)/.deploy
 PINS := pyproject.toml bridge/pyproject.toml server/pyproject.toml constraints.txt
-# The library's tests, and tests of the server and command line that alone cover some of the library's code, in two parts of
-# about the same time.
-TRACED_1 := tests/bridge/dialects tests/conformance
-TRACED_2 := tests/bridge tests/agent \
-    $(addprefix tests/server/,api/test_interactions.py observation test_backend.py test_responses.py) \
-    $(addprefix tests/server/upstreams/,test_bedrock.py test_codex.py test_socket_requests.py test_sockets.py) \
-    $(addprefix tests/cli/commands/,test_cli_validate.py test_conform.py test_inspect.py) \
-    $(addprefix tests/properties/,test_fed_alike.py test_hostile_requests.py test_hostile_values.py)
-TRACED_TESTS := $(TRACED_1) $(TRACED_2)
-SERVER_TESTS := tests/server tests/cli
 # Tests with real clients and real engines, which are not part of a whole run.
 OTHER_TARGETS := tests/clients tests/engines
-PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
-CORES = $(shell getconf _NPROCESSORS_ONLN)
-# Tests of servers spend more than half of their time waiting, and take longest.
-THREE_TIMES_THE_CORES = $(shell echo $$(( $(CORES) * 3 )))
+PYTEST := $(BIN)/python -m pytest --durations 5
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 # Both distributions, editable. The tests need every extra: one contract is tested against each store.
@@ -42,55 +29,29 @@ WITH_EXTRAS := --editable 'bridge[testing]' --editable 'server[bedrock,mcp,oidc,
 # Some containers set this variable; then each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-traced test-traced-1 test-traced-2 test-server test-others quick packages snapshots terminals bench load check chaos audit fuzz docs docs-test docs-version man deploy manifests workflows release-dry extension-publish machine install clients engines vscode browser screenshots clean
+.PHONY: serve test quick packages snapshots terminals bench load check chaos audit fuzz docs docs-test docs-version man deploy manifests workflows release-dry extension-publish machine install clients engines vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
 	$(BIN)/openresponses-bridge serve $(ARGS)
 
-# Four runs in parallel: the tests that measure the coverage of the library (pyproject.toml) in two parts, the tests of the
-# server, and all others. The last two are not traced, which would slow them down, and wait for half of their time; they are
-# separate since each worker collects all tests of its run. Tests of real clients and engines are not collected. With
-# PYTEST_ARGS, coverage is not measured.
-# In a fresh clone two processes first compile all tests and rewrite their assertions; otherwise every worker would do so,
-# since all of them import the same files at the same time.
+# A whole run measures the coverage of the library (tests/support/tracing.py). Tests of servers spend half of their time waiting,
+# so there are three workers for each core. Tests of real clients and engines are not collected.
 test: $(TEST)
 ifeq ($(strip $(PYTEST_ARGS)),)
-	@test -d tests/server/__pycache__ || { \
-	    $(PYTEST) -qq --collect-only $(SERVER_TESTS) >/dev/null & \
-	    $(PYTEST) -qq --collect-only $(SERVER_TESTS:%=--ignore=%) $(OTHER_TARGETS:%=--ignore=%) >/dev/null & \
-	    wait; }
-	@$(MAKE) --no-print-directory --jobs 4 test-traced test-server test-others
+	@COVERAGE_FILE=$(VENV)/.coverage $(PYTEST) --workers 3x --cov $(OTHER_TARGETS:%=--ignore=%)
 else
-	$(PYTEST) -n auto $(PYTEST_ARGS)
+	$(PYTEST) --workers 1x $(PYTEST_ARGS)
 endif
-
-test-traced: test-traced-1 test-traced-2
-	@$(BIN)/coverage combine --quiet $(VENV)/.coverage.1 $(VENV)/.coverage.2
-	@$(BIN)/coverage report
-
-# Each in one process: distributing thousands of short tests to workers would take a third longer. The output is printed at
-# the end in one piece, so that it is not mixed with that of the server's tests; the same goes for test-others.
-test-traced-1 test-traced-2: test-traced-%: $(TEST)
-	@COVERAGE_FILE=$(VENV)/.coverage.$* $(PYTEST) -n 0 --cov --cov-report= --cov-fail-under=0 $(TRACED_$*) \
-	    $(if $(filter 2,$*),$(TRACED_1:%=--ignore=%)) >$(VENV)/traced-$*.log 2>&1; \
-	    code=$$?; cat $(VENV)/traced-$*.log; exit $$code
-
-test-server: $(TEST)
-	$(PYTEST) -n $(THREE_TIMES_THE_CORES) $(patsubst %,--ignore=%,$(TRACED_TESTS)) $(SERVER_TESTS)
-
-test-others: $(TEST)
-	@$(PYTEST) -n $(CORES) $(patsubst %,--ignore=%,$(TRACED_TESTS) $(SERVER_TESTS) $(OTHER_TARGETS)) \
-	    >$(VENV)/others.log 2>&1; code=$$?; cat $(VENV)/others.log; exit $$code
 
 # Runs, in about a minute, the tests of the code that differs from main; with ALL=1, or if nothing differs, the library's.
 # Reports the tests that it chose, those that it left out because of their time, and the changed code that no test covers.
 quick: $(TEST)
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -n auto -q -p tests.quick $$($(BIN)/python -m tests.quick $(if $(ALL),all))
+	HYPOTHESIS_PROFILE=quick $(PYTEST) --workers 1x -q -p tests.quick $$($(BIN)/python -m tests.quick $(if $(ALL),all))
 
 # Installs the distributions into empty environments with every installed Python; reports versions that were not found.
 packages: $(TEST)
-	$(BIN)/python -m pytest -m packages -n 2 -rs --durations 5 $(PYTEST_ARGS) tests/packaging
+	$(BIN)/python -m pytest -m packages --workers 2 -rs --durations 5 $(PYTEST_ARGS) tests/packaging
 
 # Rewrites snapshots that differ, creates missing ones, deletes those that no test names. See CONTRIBUTING.md.
 snapshots: $(TEST)

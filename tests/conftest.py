@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from openresponses_server.serving.memory import tune_gc
 from openresponses_server.serving.preload import gc_paused
-from tests.support import time_limits
+from tests.support import forked_workers, time_limits
 from tests.support.debug_mode import log_no_durations
 from tests.support.logs import log_as_in_production
 from tests.support.scale import FACTOR
@@ -37,6 +37,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "modest"))
 # A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Run tests in several processes, if asked for."""
+    pluginmanager.register(forked_workers)
 
 
 def pytest_configure(config: pytest.Config) -> None:

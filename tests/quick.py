@@ -224,10 +224,8 @@ def pytest_runtest_logreport(report: Any) -> None:
     _took[report.nodeid.partition("::")[0]] += report.duration
 
 
-def pytest_sessionfinish(session: Any) -> None:
-    """Save the times, in the process that has the times of all workers."""
-    if hasattr(session.config, "workerinput"):
-        return
+def pytest_sessionfinish() -> None:
+    """Save the times."""
     times = known_times() | {name: round(duration, 2) for name, duration in _took.items()}
     _TIMES.write_text(json.dumps(dict(sorted(times.items())), indent=0))
 

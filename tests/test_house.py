@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.schema import event_schemas, event_violations, violations
 from tests.support.shared import REPOSITORY
+from tests.support.tracing import TRACED
 
 # A guide for prose that users and newcomers read: the word, and what to say instead.
 WORDS = {
@@ -162,14 +163,13 @@ def test_ci_run_can_be_executed() -> None:
     assert os.access(REPOSITORY / ".ci/run", os.X_OK)
 
 
-def runs_of_make_test(*arguments: str) -> list[list[str]]:
-    """The words of each command that runs tests with pytest."""
+def run_of_make_test(*arguments: str) -> list[str]:
+    """The words of the command that runs tests with pytest."""
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTEST_ARGS", "MAKEFLAGS")}
     command = ["make", "--dry-run", "test", *arguments]
     shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, env=clean)
-    lines = shown.stdout.replace("\\\n", " ").splitlines()
-    commands = [line.split() for line in lines if "-m pytest" in line]
-    return [words for words in commands if "--collect-only" not in words]
+    [line] = [line for line in shown.stdout.splitlines() if "-m pytest" in line]
+    return line.split()
 
 
 @pytest.mark.parametrize(
@@ -179,30 +179,22 @@ def runs_of_make_test(*arguments: str) -> list[list[str]]:
 def test_coverage_is_asked_for_of_the_whole_run_only(
     pyproject: dict[str, Any], arguments: str, measured: bool
 ) -> None:
-    assert any("--cov" in line for line in runs_of_make_test(*filter(None, [arguments]))) == measured
+    assert ("--cov" in run_of_make_test(*filter(None, [arguments]))) == measured
     assert pyproject["tool"]["coverage"]["report"]["fail_under"] >= 97
 
 
-def named_in(words: list[str]) -> list[str]:
-    return [word for word in words if word.startswith("tests/")]
-
-
-def ignored_in(words: list[str]) -> list[str]:
-    return [word.removeprefix("--ignore=") for word in words if word.startswith("--ignore=")]
-
-
 def test_whole_run_leaves_no_test_out() -> None:
-    """What is measured and what is not are told apart by names; together they are all."""
-    first, second, server, others = runs_of_make_test()
+    words = run_of_make_test()
     # `--cov` would take a path that follows it for what is to be measured
-    assert all(words[words.index("--cov") + 1].startswith("--") for words in (first, second))
-    named = [named_in(words) for words in (first, second, server)]
-    assert ignored_in(second) == named[0]
-    assert ignored_in(server) == [*named[0], *named[1]]
-    ignored = ignored_in(others)
-    assert ignored == [*named[0], *named[1], *named[2], "tests/clients", "tests/engines"]
-    assert all(named)
-    assert all((REPOSITORY / name).exists() for name in ignored)
+    assert words[words.index("--cov") + 1].startswith("--")
+    assert [word for word in words if "tests/" in word] == [
+        "--ignore=tests/clients",
+        "--ignore=tests/engines",
+    ]
+
+
+def test_each_test_that_is_traced_is_there() -> None:
+    assert [path for path in TRACED if not (REPOSITORY / path).exists()] == []
 
 
 @pytest.mark.parametrize("name", ["clients", "engines"])

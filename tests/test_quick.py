@@ -103,7 +103,7 @@ def test_times_are_kept_by_file(tmp_path: object, monkeypatch: pytest.MonkeyPatc
     path.write_text('{"tests/old.py": 3}')
     for test, duration in (("tests/a.py::x", 0.5), ("tests/a.py::y", 0.25), ("tests/b.py::z", 2.0)):
         quick.pytest_runtest_logreport(SimpleNamespace(nodeid=test, duration=duration))
-    quick.pytest_sessionfinish(SimpleNamespace(config=SimpleNamespace()))
+    quick.pytest_sessionfinish()
     assert json.loads(path.read_text()) == {"tests/a.py": 0.75, "tests/b.py": 2.0, "tests/old.py": 3.0}
     path.write_text("[]")
     assert quick.known_times() == {}

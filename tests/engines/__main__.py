@@ -23,7 +23,7 @@ def main() -> int:
             print(f"{name} is left out: {error}", flush=True)
     # in processes of their own, since pytest rewrites only what was not imported before; a file in one alone,
     # so that each engine is started once
-    tests = [sys.executable, "-m", "pytest", "-m", "engines", "-n", "2", "--dist", "loadfile"]
+    tests = [sys.executable, "-m", "pytest", "-m", "engines", "--workers", "2", "--whole-modules"]
     tests += ["-rs", "--durations", "5", "-q"]
     code = subprocess.run([*tests, *rest, "tests/engines"], check=False).returncode
     if options.table:

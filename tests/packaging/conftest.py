@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.support.forked_workers import WORKER
 from tests.support.wheel import Wheels
 
 
@@ -11,6 +12,6 @@ from tests.support.wheel import Wheels
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     """`wheels.environment("openresponses-server")` is the interpreter of an environment with the server."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wheels"
+    folder = (base.parent if WORKER in os.environ else base) / "wheels"
     folder.mkdir(exist_ok=True)
     return Wheels(folder)

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, AnyStr
 
+from tests.support.forked_workers import shared_by_workers
 from tests.support.shared import REPOSITORY
 
 FORKING = multiprocessing.get_context("forkserver")
@@ -70,6 +71,7 @@ class ForkServer:
         self._folder.cleanup()
 
 
+@shared_by_workers
 @cache
 def fork_server() -> ForkServer:
     """The one of this checkout."""

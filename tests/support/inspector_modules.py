@@ -7,8 +7,10 @@ from functools import cache
 from pathlib import Path
 
 from openresponses_server.api.inspector import files
+from tests.support.forked_workers import shared_by_workers
 
 
+@shared_by_workers
 @cache
 def modules() -> str:
     """Return the address of a folder with the page's modules as the server sends them."""

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.support.forked import Forked, ForkServer
+from tests.support.forked_workers import shared_by_workers
 from tests.support.releases import python_path
 from tests.support.shared import REPOSITORY
 
@@ -31,6 +32,7 @@ def with_tables(data: Path) -> Path:
     return data
 
 
+@shared_by_workers
 @cache
 def _tables() -> bytes:
     from openresponses_server.store.sql.locations import database_url

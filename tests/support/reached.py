@@ -47,9 +47,8 @@ def note(place: int) -> None:
 
 def pytest_runtest_logreport(report: Any) -> None:
     """Write to the file `ended` how a test or its setup ended, its seconds, and its name, as one line."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        with (_FOLDER / "ended").open("a", encoding="utf-8") as file:
-            file.write(f"{report.outcome}\t{report.duration}\t{report.nodeid}\n")
+    with (_FOLDER / "ended").open("a", encoding="utf-8") as file:
+        file.write(f"{report.outcome}\t{report.duration}\t{report.nodeid}\n")
 
 
 @pytest.hookimpl(tryfirst=True)

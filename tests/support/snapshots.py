@@ -96,5 +96,5 @@ def _folder_of(test: Path) -> Path:
 
 
 def _file_of(location: PyTestLocation) -> Path:
-    name = str(location.nodename)  # under xdist, nothing else is known of an item
+    name = str(location.nodename)
     return _folder_of(Path(location.filepath)) / name[name.index("[") + 1 : -1]

@@ -18,23 +18,37 @@ import pytest
 from coverage import Coverage
 
 _TRACED_CASES: Final = 32  # the most cases of one test that are traced
+
+# The library's tests, and tests of the server and command line that alone cover some of the library's code.
+TRACED: Final = (
+    "tests/agent",
+    "tests/bridge",
+    "tests/cli/commands/test_cli_validate.py",
+    "tests/cli/commands/test_conform.py",
+    "tests/cli/commands/test_inspect.py",
+    "tests/conformance",
+    "tests/properties/test_fed_alike.py",
+    "tests/properties/test_hostile_requests.py",
+    "tests/properties/test_hostile_values.py",
+    "tests/server/api/test_interactions.py",
+    "tests/server/observation",
+    "tests/server/test_backend.py",
+    "tests/server/test_responses.py",
+    "tests/server/upstreams/test_bedrock.py",
+    "tests/server/upstreams/test_codex.py",
+    "tests/server/upstreams/test_socket_requests.py",
+    "tests/server/upstreams/test_sockets.py",
+)
 _NONE: Final = (None, None)
 
 
 class Tracing:
-    """Traces fixtures and tests, and of a test's many cases only some; of tests with the mark `untraced` only
-    the fixtures."""
+    """Traces fixtures and tests of `TRACED`, and of a test's many cases only some; of tests with the mark
+    `untraced` only the fixtures."""
 
     def __init__(self) -> None:
         self._functions = _NONE
         """The trace functions of the measurement; None if nothing is measured."""
-
-    def pytest_configure(self, config: pytest.Config) -> None:
-        """Stop the measurement that pytest-cov has started in the process that starts the workers, where it
-        would trace how tests are distributed. In a worker it would run below the worker's own."""
-        workers = hasattr(config, "workerinput") or config.getoption("dist", "no") != "no"
-        if workers and (measuring := Coverage.current()) is not None:
-            measuring.stop()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, object, object]:
@@ -62,8 +76,8 @@ class Tracing:
                 item.add_marker("untraced")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        self._functions = _trace_functions()
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._functions = _trace_functions() if item.nodeid.startswith(TRACED) else _NONE
         with _traced_by(_NONE):
             return (yield)
 

@@ -99,6 +99,7 @@ def test_a_table_cuts_no_id_and_no_status(keyed: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _self: True)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", "25")  # without it rich ignores the columns of a dumb terminal
     ids = [json.loads(line)["id"] for line in run(keyed, "list", "--json").stdout.splitlines()]
     table = run(keyed, "list").stdout.splitlines()
     heading, *heads = [line for line in table if not line.startswith(" ")]
