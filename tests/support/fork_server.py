@@ -2,7 +2,8 @@
 
 `tests.support.forked` starts it, and ends it by closing its standard input. Each connection to its socket is
 one command. A request is its length, as eight digits, and these fields, with NUL between them: options (`s`
-for a session of its own, `k` for a process that is killed when the connection ends), the working directory,
+for a session of its own, `k` for a process that is killed when the connection ends, `e` for one that goes
+through the end of Python and has the encoding and the buffers of its variables), the working directory,
 the number of arguments, the arguments, and the variables as `NAME=VALUE`; with the first bytes come the
 descriptors of the three standard streams. The answers are a line with the id of the process, and, when it has
 ended, one with its exit code.
@@ -19,7 +20,7 @@ import threading
 import traceback
 from contextlib import suppress
 from importlib import import_module
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -96,7 +97,7 @@ class _Server:
         if not child:
             self._leave()
             arguments, variables = rest[: int(count)], rest[int(count) :]
-            _run([os.fsdecode(each) for each in arguments], folder, variables, streams, b"s" in options)
+            _run([os.fsdecode(each) for each in arguments], folder, variables, streams, options)
         for each in streams:
             os.close(each)
         self._running[child] = connection
@@ -131,14 +132,14 @@ class _Server:
 
 
 def _run(
-    arguments: list[str], folder: bytes, variables: list[bytes], streams: list[int], new_session: bool
+    arguments: list[str], folder: bytes, variables: list[bytes], streams: list[int], options: bytes
 ) -> NoReturn:
     """Be the program, with these arguments, working directory, variables and standard streams."""
     os.environ.clear()
     for name, _, value in (each.partition(b"=") for each in variables):
         os.environb[name] = value
     os.chdir(folder)
-    if new_session:
+    if b"s" in options:
         os.setsid()
     for usual, received in enumerate(streams):
         os.dup2(received, usual)
@@ -149,6 +150,9 @@ def _run(
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(errors), errors="backslashreplace", line_buffering=True)
     sys.argv = ["openresponses-bridge", *arguments]
     sys.path.insert(0, os.curdir)  # as under `python -m`, whose entry `main` removes
+    if b"e" in options:
+        _open_as_python()
+        sys.exit(sys.modules["openresponses_server.__main__"].main())
     code: object = 1
     try:
         sys.modules["openresponses_server.__main__"].main()  # the documented name
@@ -165,14 +169,28 @@ def _run(
         os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-def main(address: str) -> None:
-    """Import, print a line, and serve."""
+def _open_as_python() -> None:
+    """Open standard output and error with the encoding and the buffers that the variables say."""
+    encoding = os.environ.get("PYTHONIOENCODING")
+    buffering = 0 if os.environ.get("PYTHONUNBUFFERED") else -1
+    for name, errors in (("stdout", "strict"), ("stderr", "backslashreplace")):
+        file: Any = open(sys.__dict__[name].fileno(), "wb", buffering, closefd=False)  # noqa: SIM115
+        stream = io.TextIOWrapper(
+            file, encoding, errors, line_buffering=name == "stderr", write_through=buffering == 0
+        )
+        sys.__dict__[name] = sys.__dict__[f"__{name}__"] = stream
+
+
+def main(address: str, *names: str) -> None:
+    """Import these modules, by default what all commands need, print a line, and serve."""
     del sys.path[0]  # the working directory, into which the program does not look
     gc.disable()  # it would go through all that is imported, many times
-    for name in _IMPORTED:
+    for name in names or _IMPORTED:
         with suppress(ModuleNotFoundError):  # another revision has others
             import_module(name)
-    msgspec.convert({}, sys.modules["openresponses_server.settings"].Settings)  # reads all annotations once
+    if not names:
+        settings = sys.modules["openresponses_server.settings"].Settings
+        msgspec.convert({}, settings)  # reads all annotations once
     gc.enable()
     gc.freeze()
     server = _Server(address)

@@ -36,14 +36,14 @@ FORKING.set_forkserver_preload(
 
 
 # not with `-m`, or click would name the program after it
-_SERVER = "import sys; from tests.support.fork_server import main; main(sys.argv[1])"
+_SERVER = "import sys; from tests.support.fork_server import main; main(*sys.argv[1:])"
 
 
 class ForkServer:
     """A process that forks the commands of this checkout, or, with other `variables`, those of the packages
-    that Python then imports."""
+    that Python then imports. It has imported `modules`, by default what all commands need."""
 
-    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(self, variables: Mapping[str, str] | None = None, modules: Sequence[str] = ()) -> None:
         self._folder = TemporaryDirectory(prefix="fork-")
         self.address = os.path.join(self._folder.name, "socket")
         self.programs = Path(self._folder.name, "bin")
@@ -54,7 +54,7 @@ class ForkServer:
         program.write_text(_PROGRAM.format(python=sys.executable, address=self.address))
         program.chmod(0o755)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, self.address],
+            [sys.executable, "-c", _SERVER, self.address, *modules],
             cwd=REPOSITORY,
             env={**os.environ, **(variables or {})},
             stdin=subprocess.PIPE,
@@ -103,13 +103,17 @@ class Forked(subprocess.Popen[AnyStr]):
     """The process of a command line; `args` are the arguments after the program's name, and `server` is what
     forks it, if that is not the one of this checkout. The rest is as in `subprocess.Popen`, but
     the process is not a child of this one: it inherits only the file descriptors of its three streams, and
-    variables that Python reads when it starts have no effect."""
+    variables that Python reads when it starts have no effect. With `is_whole` it goes through the end of
+    Python, and has the encoding and the buffers of its variables."""
 
     _server: ForkServer
     _connection: socket.socket | None = None
 
-    def __init__(self, args: Sequence[str], *, server: ForkServer | None = None, **options: Any) -> None:
+    def __init__(
+        self, args: Sequence[str], *, server: ForkServer | None = None, is_whole: bool = False, **options: Any
+    ) -> None:
         self._server = server or fork_server()
+        self._is_whole = is_whole
         self._ending = threading.Lock()
         self._said = b""
         super().__init__(args, **options)
@@ -119,7 +123,7 @@ class Forked(subprocess.Popen[AnyStr]):
         assert not any((executable, preexec_fn, pass_fds, shell)), "a forked process has none of these"
         read, _, _, write, _, errors = pipes
         streams = [own if own != -1 else usual for usual, own in enumerate((read, write, errors))]
-        options = "s" if given[20] else ""
+        options = "s" * bool(given[20]) + "e" * self._is_whole
         own: Mapping[str, str] = os.environ if env is None else env
         words: list[str] = [str(len(args)), *args, *(f"{name}={value}" for name, value in own.items())]
         fields = [options, os.fspath(cwd or os.getcwd()), *words]

@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import IO
 
 import click
 import pytest
@@ -15,6 +17,7 @@ from openresponses_cli.commands.flags import Form
 from openresponses_cli.commands.terminal import SPELLINGS
 from tests.support.command_line import commands
 from tests.support.debug_mode import without_durations
+from tests.support.forked import Forked, ForkServer
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.shared import REPOSITORY
 
@@ -24,23 +27,40 @@ STREAM = encode_sse(played(SCRIPTS["text"]).events) + b"data: [DONE]\n\n"
 BROKEN = b"".join(part + b"\n\n" for part in STREAM.split(b"\n\n") if b'" there"' not in part)
 
 
-def run(*arguments: str, encoding: str = "utf-8", stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*PROGRAM, *arguments],
-        input=stdin,
-        env={**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "80", "NO_COLOR": "1"},
-        capture_output=True,
-        check=False,
+@cache
+def forks() -> ForkServer:
+    """It has imported what these commands need, so that the end of each process is short."""
+    return ForkServer(
+        modules=[
+            "openresponses_bridge.emitter.machine",
+            "openresponses_cli.commands.inspecting",
+            "openresponses_cli.commands.replaying",
+            "openresponses_server.__main__",
+            "rich.console",
+        ]
     )
+
+
+def ended(
+    *arguments: str, stdin: bytes, stdout: int | IO[bytes] = subprocess.PIPE, **variables: str
+) -> subprocess.CompletedProcess[bytes]:
+    """How the command ended, whole with the end of Python."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": stdout, "stderr": subprocess.PIPE}
+    environment = os.environ | variables
+    with Forked[bytes](arguments, server=forks(), is_whole=True, env=environment, **pipes) as process:
+        output = process.communicate(stdin)
+    return subprocess.CompletedProcess(arguments, process.returncode, *output)
+
+
+def run(*arguments: str, encoding: str = "utf-8", stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return ended(*arguments, stdin=stdin, PYTHONIOENCODING=encoding, COLUMNS="80", NO_COLOR="1")
 
 
 def without_reader(*arguments: str, stdin: bytes) -> int:
     """The exit code of a command whose standard output is a pipe that nobody reads any more."""
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [*PROGRAM, *arguments], input=stdin, stdout=writer, stderr=subprocess.PIPE, check=False
-    )
+    done = ended(*arguments, stdin=stdin, stdout=writer)
     os.close(writer)
     assert b"Traceback" not in done.stderr
     assert b"Exception" not in done.stderr
@@ -108,14 +128,7 @@ def test_a_clean_verdict_outlives_it_too() -> None:
 @pytest.mark.parametrize("command", ["demo", "inspect", "validate", "replay"])
 def test_output_that_can_not_be_written_is_said(command: str, unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [*PROGRAM, command],
-            input=BROKEN,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
-            check=False,
-        )
+        done = ended(command, stdin=BROKEN, stdout=full, PYTHONUNBUFFERED=unbuffered)
     assert (done.returncode, without_durations(done.stderr)) == (
         1,
         b"Error: standard output: No space left on device\n",

@@ -122,7 +122,7 @@ def test_deadline_stops_the_work_and_the_next_answer_is_judged() -> None:
 
 
 def test_slow_schemas_of_one_key_leave_a_process_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[bytes]()
+    lines = list[bytes]()
 
     def is_bomb(line: bytes) -> bool:
         return json.loads(line)[0] == BOMB[0]
@@ -133,7 +133,7 @@ def test_slow_schemas_of_one_key_leave_a_process_to_others(monkeypatch: pytest.M
         def __init__(self, _module: str) -> None: ...
 
         async def ask(self, line: bytes) -> bytes:
-            asked.append(line)
+            lines.append(line)
             if is_bomb(line):
                 await is_answered.wait()
             return b"null"
@@ -145,7 +145,7 @@ def test_slow_schemas_of_one_key_leave_a_process_to_others(monkeypatch: pytest.M
             bombs = [
                 asyncio.create_task(judge.objection(SchemaCheck(*BOMB), owner="bomber")) for _ in range(4)
             ]
-            await until(lambda: any(map(is_bomb, asked)))
+            await until(lambda: any(map(is_bomb, lines)))
             assert await judge.objection(SchemaCheck({"const": 1}, "1"), "other") is None
             assert not any(bomb.done() for bomb in bombs)
             is_answered.set()
