@@ -89,6 +89,7 @@ def wrong(validator: bool) -> list[Any]:
 @pytest.mark.parametrize("value", wrong(False), ids=type_name)
 @pytest.mark.parametrize("ended", [False, True], ids=["open", "ended"])
 @pytest.mark.parametrize("reader", [PartDecoder, ResponseAccumulator])
+@pytest.mark.untraced
 def test_readers_refuse_what_is_no_event_and_name_it(reader: Any, value: Any, ended: bool) -> None:
     door = reader()
     for event in everything() if ended else everything()[:6]:
@@ -100,6 +101,7 @@ def test_readers_refuse_what_is_no_event_and_name_it(reader: Any, value: Any, en
 
 
 @pytest.mark.parametrize("value", wrong(True), ids=type_name)
+@pytest.mark.untraced
 def test_the_validator_refuses_what_is_no_event_and_names_it(value: Any) -> None:
     validator = StreamValidator()
     with pytest.raises(TypeError, match=rf"got {type(value).__name__}\b"):

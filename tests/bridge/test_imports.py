@@ -116,6 +116,7 @@ def test_a_backend_loads_nothing_from_outside() -> None:
     assert others(loaded("import openresponses_bridge.backend")) <= THIRD_PARTY
 
 
+@pytest.mark.untraced
 def test_no_module_imports_anything_else_from_outside() -> None:
     """Those too that nothing above loads, and imports within functions."""
     imports = {

@@ -138,6 +138,7 @@ def test_of_texts_that_may_have_think_tags(entry: Dialect, think: str) -> None:
 
 
 @pytest.mark.parametrize("entry", UPSTREAMS, ids=name_of)
+@pytest.mark.untraced
 def test_of_an_upstreams_answer_that_is_dropped_while_it_runs(entry: Dialect) -> None:
     upstream, sent = entry.upstream, FRAMES[entry.name]["whole"]
     assert upstream is not None

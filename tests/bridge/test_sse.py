@@ -272,6 +272,7 @@ def test_done_is_recognised(data: bytes, done: bool) -> None:
     assert is_done(Frame("", data)) is done
 
 
+@pytest.mark.untraced
 def test_recorded_streams_decode_like_the_reference(shared: Path) -> None:
     paths = sorted((shared / "fixtures").rglob("*.sse"))
     assert paths

@@ -5,6 +5,7 @@ import json
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import find, given, seed, settings
 from hypothesis import strategies as st
 
@@ -151,6 +152,7 @@ def test_random_streams_walk_every_transition() -> None:
     assert vars(walked) == vars(every)
 
 
+@pytest.mark.untraced
 def test_a_script_that_shows_something_is_shrunk() -> None:
     tries = settings(database=None, max_examples=10_000)  # it ends with the first that is found, and shrunk
     # about one seed in sixty ends with a script of five steps

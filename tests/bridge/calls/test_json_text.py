@@ -100,6 +100,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("text", "expected"), CASES, ids=[f"{state.value} {text[:24]!a}" for text, state in CASES]
 )
+@pytest.mark.untraced
 def test_e7_state_of_a_text(text: str, expected: JsonState) -> None:
     assert json_state(text) is expected
 

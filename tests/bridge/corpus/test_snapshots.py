@@ -3,6 +3,7 @@
 import json
 
 import msgspec
+import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from openresponses_bridge.corpus import case, cases, schema
@@ -13,6 +14,7 @@ from tests.support.snapshots import snapshots
 
 
 @snapshots("expected/{wire}/{script}.json", wire=WIRE_NAMES, script=SCRIPTS)
+@pytest.mark.untraced
 def test_expected(snapshot: SnapshotAssertion, wire: str, script: str) -> None:
     each = case(f"{wire}/{script}")
     assert each.broken_rules == ()
@@ -36,6 +38,7 @@ def test_variants(snapshot: SnapshotAssertion, variant: str) -> None:
 
 
 @snapshots("cases.txt")
+@pytest.mark.untraced
 def test_cases(snapshot: SnapshotAssertion, snapshot_file: str) -> None:
     """All cases, with the rules that they break."""
     lines = [f"{each.id}: {', '.join(each.broken_rules) or 'valid'}" for each in cases()]

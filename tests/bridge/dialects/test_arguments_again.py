@@ -143,6 +143,7 @@ def test_n4_arguments_that_are_not_json_are_never_sent_without_a_diagnostic(dial
 @pytest.mark.parametrize("whole", [False, True], ids=["streamed", "whole"])
 @pytest.mark.parametrize("field", ["arguments", "input", "args", "parameters"])
 @pytest.mark.parametrize("dialect", sorted(CALLING))
+@pytest.mark.untraced
 def test_n4_arguments_under_the_name_of_another_api_are_the_calls(
     dialect: str, field: str, whole: bool
 ) -> None:

@@ -2,6 +2,8 @@
 nothing else is raised."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import pytest
@@ -32,21 +34,31 @@ APIS: dict[str, tuple[Json, Callable[[bytes], CreateResponse]]] = {
 }
 
 
+@cache
+def requests_of(api: str) -> dict[str, CreateResponse]:
+    """The requests that are read, by the names of their fields, once for all dialects: none changes one."""
+    samples, read = APIS[api]
+    assert len(samples) > 190
+    requests = {}
+    for name, body in samples.items():
+        with suppress(InvalidRequestError):
+            requests[name] = read(encode(body))
+    return requests
+
+
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("api", APIS)
 def test_each_field_is_sent_refused_or_reported(api: str, column: str) -> None:
-    samples, read = APIS[api]
-    assert len(samples) > 190
     sent = 0
-    for name, body in samples.items():
+    for name, request in requests_of(api).items():
         try:
-            payload, losses = drive(column, read(encode(body)))
+            payload, losses = drive(column, request)
         except InvalidRequestError:
             continue
         assert payload, name
         assert all(losses), name
         sent += 1
-    assert sent > len(samples) // 2
+    assert sent > len(APIS[api][0]) // 2
 
 
 HELLO: Json = {"type": "message", "role": "user", "content": "Hello"}

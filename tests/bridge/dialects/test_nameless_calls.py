@@ -14,6 +14,7 @@ NAMELESS: list[dict[str, Any]] = [{}, {"name": ""}, {"name": None}]
 @pytest.mark.parametrize("whole", [False, True], ids=["streamed", "whole"])
 @pytest.mark.parametrize("name", NAMELESS, ids=["absent", "empty", "null"])
 @pytest.mark.parametrize("dialect", sorted(CALLING))
+@pytest.mark.untraced
 def test_e7_a_call_without_a_name_is_left_out_alone(
     dialect: str, name: dict[str, Any], whole: bool, reason: str
 ) -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from openresponses_bridge.diagnostics import Diagnostics
@@ -129,6 +130,7 @@ class Left:
 
 
 @snapshots("{dialect}/outbound/{script}.sse", dialect=SSE_WAYS, script=OUTWARDS)
+@pytest.mark.untraced
 def test_outbound_streams(snapshot: SnapshotAssertion, dialect: str, script: str) -> None:
     outbound(snapshot, dialect, script)
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from openresponses_bridge.dialects import (
@@ -62,6 +63,7 @@ def answer(dialect: str, script: str) -> tuple[Response, bytes]:
 
 
 @snapshots("{dialect}/answers_out/{script}.json", dialect=ANSWERS, script=SCRIPTS)
+@pytest.mark.untraced
 def test_answers_out(snapshot: SnapshotAssertion, dialect: str, script: str) -> None:
     response, body = answer(dialect, script)
     again = CheckedInbound(INBOUNDS[dialect], [body], wire="openai").response
@@ -74,6 +76,7 @@ def test_answers_out(snapshot: SnapshotAssertion, dialect: str, script: str) -> 
 
 
 @snapshots("{dialect}/answers_in/{script}.txt", dialect=ANSWERS, script=SCRIPTS)
+@pytest.mark.untraced
 def test_answers_in(snapshot: SnapshotAssertion, dialect: str, script: str) -> None:
     """The same body from an upstream: one frame, then the end."""
     _, body = answer(dialect, script)

@@ -24,6 +24,7 @@ def shown(fed: CheckedInbound) -> Any:
 @pytest.mark.parametrize("reason", ["", "max_output_tokens"])
 @pytest.mark.parametrize("name", [{"name": "find"}, {"name": ""}], ids=["named", "nameless"])
 @pytest.mark.parametrize("dialect", sorted(CALLING))
+@pytest.mark.untraced
 def test_both_are_alike(dialect: str, name: dict[str, Any], reason: str) -> None:
     build, frames = CALLING[dialect]
     streamed, whole = (CheckedInbound(build, frames(name, each, reason)) for each in (False, True))

@@ -79,6 +79,7 @@ def losses(fed: CheckedInbound) -> list[Diagnostic]:
 
 @pytest.mark.parametrize("said", [{"text": "x"}, {"count": 0}, {"parts": [{"inner": False}]}])
 @pytest.mark.parametrize("part", ROWS)
+@pytest.mark.untraced
 def test_an_unknown_event_that_says_something_is_a_loss_once(part: str, said: Json) -> None:
     row = ROWS[part]
     fed = fed_with(row, [row.made(name, said) for name in ("poem", "song", "poem")], NAMED)
@@ -100,6 +101,7 @@ def test_an_unknown_event_that_says_nothing_is_no_loss(part: str, said: Json) ->
 
 @pytest.mark.parametrize("name", PINGS)
 @pytest.mark.parametrize("dialect", ["anthropic", "bedrock", "interactions", "responses"])
+@pytest.mark.untraced
 def test_a_ping_is_no_loss_whatever_is_in_it(dialect: str, name: str) -> None:
     ping = {"type": name, "at": 7} if dialect == "responses" else ROWS[dialect].made(name, {"at": 7})
     fed = fed_with(ROWS[dialect], [ping], NAMED)
@@ -107,6 +109,7 @@ def test_a_ping_is_no_loss_whatever_is_in_it(dialect: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("part", ROWS)
+@pytest.mark.untraced
 def test_many_unknown_types_leave_room_for_later_losses(part: str) -> None:
     row = ROWS[part]
     flood = [row.made(f"poem{number}", {"text": "x"}) for number in range(300)]

@@ -119,6 +119,7 @@ INCOMPLETE: list[Any] = [
 
 @pytest.mark.parametrize("item", INCOMPLETE, ids=[f"{n}-{item.type}" for n, item in enumerate(INCOMPLETE)])
 @pytest.mark.parametrize("end", [*ENDS, ("fail", "down")], ids=str)
+@pytest.mark.untraced
 def test_e7_what_comes_after_an_incomplete_item_is_added_before_that_is_done(
     wire: str, item: Any, end: tuple[Any, ...]
 ) -> None:

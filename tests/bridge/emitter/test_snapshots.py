@@ -108,6 +108,7 @@ METHODS: dict[str, list[Call]] = {
 
 
 @snapshots("streams/{wire}/{script}.sse", wire=WIRES, script=SCRIPTS)
+@pytest.mark.untraced
 def test_streams(snapshot: SnapshotAssertion, wire: str, script: str) -> None:
     """The streams of the corpus."""
     run = played(SCRIPTS[script].steps, wire)
@@ -120,6 +121,7 @@ def test_streams(snapshot: SnapshotAssertion, wire: str, script: str) -> None:
 
 
 @snapshots("methods/{wire}/{method}.txt", wire=WIRES, method=METHODS)
+@pytest.mark.untraced
 def test_methods(snapshot: SnapshotAssertion, wire: str, method: str) -> None:
     run = Run(wire, identities=IDENTITIES, started=False)
     transcript = Transcript()

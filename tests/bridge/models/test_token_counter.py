@@ -98,6 +98,7 @@ def measured(text: str) -> tuple[Measured, int]:
 
 
 @pytest.mark.parametrize("kinds", MIXES, ids="+".join)
+@pytest.mark.untraced
 def test_after_twenty_requests_of_any_kind_the_estimate_is_near(kinds: list[str]) -> None:
     estimator = TokenEstimator()
     after = []
@@ -258,6 +259,7 @@ def test_families_are_bounded() -> None:
     assert len(estimator._families) == 2
 
 
+@pytest.mark.untraced
 def test_a_sample_of_a_long_text_stands_for_all_of_it() -> None:
     """On the average of conversations: where each kind of text lies in one of them is chance."""
     whole = sample = 0

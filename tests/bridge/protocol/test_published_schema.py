@@ -415,6 +415,7 @@ def disagreements(name: str, struct: type[Any]) -> Iterator[tuple[tuple[str, str
 
 
 @pytest.mark.parametrize("name", all_objects())
+@pytest.mark.untraced
 def test_e3_struct_and_schema_agree(name: str) -> None:
     differences = dict(disagreements(name, all_objects()[name]))
     wider = {case for case, taken in differences.items() if taken}

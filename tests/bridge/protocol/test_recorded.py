@@ -92,6 +92,7 @@ RECORDED = [
 
 
 @pytest.mark.parametrize("path", RECORDED)
+@pytest.mark.untraced
 def test_recorded_events_survive_decoding_and_encoding(path: Path) -> None:
     events = list(payloads(path))
     assert events

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from openresponses_bridge.protocol.codec import decode_response, encode
 
 SCRIPT = """
@@ -29,6 +31,7 @@ PART = '{"type":"output_text","text":"a","annotations":[]}'
 ITEM = f'{{"type":"message","id":"m","role":"assistant","status":"completed","content":[{PART}]}}'
 
 
+@pytest.mark.untraced
 def test_what_is_built_at_the_first_use_is_built_by_one_thread() -> None:
     response = encode(decode_response(f'{{"id":"resp_1","status":"completed","output":[{ITEM}]}}')).decode()
     item = encode(decode_response(f'{{"output":[{ITEM}]}}').output[0]).decode()

@@ -383,6 +383,7 @@ def test_a_stream_is_read_however_it_is_cut() -> None:
         decoder.close()
 
 
+@pytest.mark.untraced
 def test_a_stream_that_is_cut_before_its_stop_reason_is_no_whole_answer() -> None:
     for at in range(len(encode_events(spoken(of_a_text())[:-1]))):
         state_machine = machine("openai")

@@ -77,6 +77,7 @@ def test_deltas_to_events_to_deltas_is_the_same(stream: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.untraced
 def test_case_26_deltas_that_are_cut_anywhere_never_end_as_completed(stream: Path) -> None:
     expected = expectation(stream)
     chunks = expected["finishedCallbackChunks"]

@@ -72,6 +72,7 @@ def streamed(events: list[Json]) -> str:
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("path", RECORDED)
+@pytest.mark.untraced
 def test_a_recorded_stream_comes_out_valid_and_says_the_same(path: Path, wire: str) -> None:
     foreign = fed(path, wire)
     events = events_of(path)
@@ -134,6 +135,7 @@ def unnamed(event: Json) -> Json:
 
 
 @pytest.mark.parametrize("path", RECORDED)
+@pytest.mark.untraced
 def test_what_came_out_goes_in_again_unchanged(path: Path) -> None:
     """What was right is kept to the byte: our own output needs no repair."""
     for wire in WIRES:

@@ -91,6 +91,7 @@ def test_n1_each_field_of_an_answer_comes_back(streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.untraced
 def test_n1_each_published_field_of_an_answer_comes_back(streamed: bool) -> None:
     needed = {"Message": ANSWER["output"][0], "ReasoningBody": THOUGHT}
     typed = SchemaFields(NAMED_OF_ANSWERS | {"role": "assistant"}, needed)

@@ -38,6 +38,7 @@ def frames_of(*pieces: str, **more: Any) -> list[Json]:
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("at", range(1, len(TEXT)))
+@pytest.mark.untraced
 def test_a_text_is_split_wherever_it_is_cut(at: int, wire: str) -> None:
     fed = read(*frames_of(TEXT[:at], TEXT[at:]), wire=wire)
     assert shown(fed) == [("reasoning", "Hm, so."), ("message", "Hi <think>there")]

@@ -79,6 +79,7 @@ def test_parts_to_events_to_parts(parts: list[Part]) -> None:
 
 
 @pytest.mark.parametrize("path", CHAT)
+@pytest.mark.untraced
 def test_recorded_streams_say_the_same_through_parts(path: Path) -> None:
     first = CheckedInbound(chat_completions.Inbound, recorded(path))
     lines = outgoing(first, errors="none")
