@@ -41,9 +41,12 @@ def sources() -> dict[str, str]:
     return texts
 
 
+_parsed = cache(ast.parse)
+
+
 def modules(text: re.Pattern[str]) -> Iterator[tuple[str, ast.Module]]:
     """The modules that contain this, by their names: to parse and walk all of them takes seconds."""
-    return ((name, ast.parse(source)) for name, source in sources().items() if text.search(source))
+    return ((name, _parsed(source)) for name, source in sources().items() if text.search(source))
 
 
 @cache

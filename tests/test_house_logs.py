@@ -33,8 +33,12 @@ def logged(source: str) -> Iterator[tuple[str, ast.expr]]:
 
 def odd_fields(source: str, known: set[str]) -> list[str]:
     """Return the fields that are not known, or have another value than their name says."""
-    odd = [name for name, _ in logged(source) if name not in known]
+    odd = []
     for name, value in logged(source):
+        if name not in known:
+            odd.append(name)
+        if name not in ("error", "code"):
+            continue
         text = ast.unparse(value)
         if name == "error" and not re.fullmatch(r"type\(.+\)\.__name__", text):
             odd.append(f"error={text}")

@@ -215,8 +215,7 @@ def test_e12_text_is_kept_once(kind: str) -> None:
 
 def test_e12_events_that_leave_no_text_leave_nothing() -> None:
     # objects that are made only once take some 20 KB, and threads that other tests left take some too
-    peak = min(memory("extension_event", FEW)[0] for _ in range(3))
-    assert peak < 5 * FEW
+    assert any(memory("extension_event", FEW)[0] < 5 * FEW for _ in range(3))
 
 
 def test_e12_no_object_stays_per_delta() -> None:

@@ -815,6 +815,7 @@ def _paths_in_list() -> list[list[str]]:
     return [path.split(".") for path in fields_in_list()["requests"]]
 
 
+@cache
 def _names_in_list(place: int, *within: str, but: str = "") -> frozenset[str]:
     """Return the names at this place of the paths that begin so."""
     paths = _paths_in_list()

@@ -47,6 +47,9 @@ class Row(NamedTuple):
 
 
 # ── inputs ─────────────────────────────────────────────────────────────────────────────────────────────
+_WORD = "a-rather-long-word "  # each of them is a delta of the demo model's answer, which costs most
+
+
 def _many(make: Callable[[int], Any], size: int) -> list[Any]:
     """As many of these as make about `size` bytes."""
     return [make(at) for at in range(size // len(json.dumps(make(10_000))))]
@@ -57,7 +60,7 @@ def _response(size: int, **fields: Any) -> dict[str, Any]:
 
 
 def _text(size: int) -> dict[str, Any]:
-    return _response(size, input="word " * (size // 5))
+    return _response(size, input=_WORD * (size // len(_WORD)))
 
 
 def _messages(size: int) -> dict[str, Any]:
@@ -217,7 +220,7 @@ def _items(size: int) -> dict[str, Any]:
 
 
 def _counted(size: int) -> dict[str, Any]:
-    return {"model": "demo", "text": "word " * (size // 5)}
+    return {"model": "demo", "text": _WORD * (size // len(_WORD))}
 
 
 def _rounds(size: int) -> dict[str, Any]:
