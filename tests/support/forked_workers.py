@@ -242,6 +242,7 @@ def _measured_anew() -> Coverage | None:
     inherited.stop()
     file = os.path.abspath(str(inherited.get_option("run:data_file")))
     measured = Coverage(data_file=file, data_suffix=True)
+    measured.set_option("run:disable_warnings", ["module-not-measured"])  # the main process measured imports
     measured.start()
     return measured
 
