@@ -2,7 +2,6 @@
 them."""
 
 import json
-from functools import cache
 from typing import Any
 
 import pytest
@@ -25,18 +24,13 @@ from tests.support.machines import counting_ids, plain
 LEGAL = {"unknown-fields", "queued", "beat-first", "cited-late", "failed-alone", "failed-first", "refused"}
 MAY_BE_LEGAL = {"no-marker", "no-names", "spelling"}  # on the wire `openai`
 OF_THE_BYTES = {each.name for each in VARIANTS.values() if each.events is None}
+ALL = {each.id: each for each in cases()}  # at import, which is not traced
 of_each_script = pytest.mark.parametrize("script", SCRIPTS)
-
-
-@cache
-def every_case() -> dict[str, Case]:
-    """All cases by their ids, built at the first use: each worker collects these tests, and few run them."""
-    return {each.id: each for each in cases()}
 
 
 def of(script: str) -> list[Case]:
     """The cases of a script, on both wires."""
-    return [each for each in every_case().values() if each.script == script]
+    return [each for each in ALL.values() if each.script == script]
 
 
 def events_of(each: Case) -> list[Any]:
@@ -121,7 +115,7 @@ def test_what_is_legal_breaks_no_rule(script: str) -> None:
 @pytest.mark.untraced
 def test_every_event_and_item_is_in_the_corpus() -> None:
     for wire in WIRE_NAMES:
-        events = [event for each in every_case().values() if each.wire == wire for event in each.events]
+        events = [event for each in ALL.values() if each.wire == wire for event in each.events]
         seen = {event["type"] for event in events}
         renamed = {WIRES[wire].reasoning_delta.type, WIRES[wire].reasoning_done.type}
         others = {"response.reasoning.delta", "response.reasoning.done"}
@@ -135,10 +129,10 @@ def test_every_event_and_item_is_in_the_corpus() -> None:
 def test_each_case_builds_on_simpler_ones() -> None:
     def depth(id: str, above: tuple[str, ...] = ()) -> int:
         assert id not in above
-        return 1 + max((depth(below, (*above, id)) for below in every_case()[id].builds_on), default=0)
+        return 1 + max((depth(below, (*above, id)) for below in ALL[id].builds_on), default=0)
 
-    assert max(map(depth, every_case())) < 8
-    assert [*every_case()] == case_ids()
+    assert max(map(depth, ALL)) < 8
+    assert [*ALL] == case_ids()
     assert len({each.asks for each in SCRIPTS.values()} | {each.asks for each in VARIANTS.values()}) == len(
         SCRIPTS
     ) + len(VARIANTS)
@@ -146,7 +140,7 @@ def test_each_case_builds_on_simpler_ones() -> None:
 
 def test_the_schema_is_that_of_the_documents() -> None:
     validator = Draft202012Validator(schema(), registry=Registry())
-    for each in every_case().values():
+    for each in ALL.values():
         document = json.loads(each.document)
         assert not list(validator.iter_errors(document))
         assert document["events"] == each.events
