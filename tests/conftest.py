@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from openresponses_server.serving.memory import tune_gc
 from openresponses_server.serving.preload import gc_paused
 from tests.support import forked_workers, time_limits
 from tests.support.debug_mode import log_no_durations
+from tests.support.forked_workers import shared_by_workers
 from tests.support.logs import log_as_in_production
 from tests.support.scale import FACTOR
 from tests.support.shared import require_shared
@@ -37,6 +39,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "modest"))
 # A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@shared_by_workers
+def _make_character_table() -> None:
+    """Hypothesis makes a table of all characters, and keeps it in a file; in a fresh clone every worker would
+    make it."""
+    st.text().validate()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:

@@ -40,7 +40,7 @@ def test_many(n, tmp_path):
 
 def command(folder: Path, *options: str) -> dict[str, Any]:
     """What starts pytest in the folder with these options, without the plugins that no test here needs."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
     return {
         "args": [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.forked_workers", *options],
         "cwd": folder,

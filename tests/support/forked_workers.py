@@ -10,6 +10,7 @@ and shared by them (`shared_by_workers`).
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -80,6 +81,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
     for function in _shared:
         function()
+    gc.freeze()  # a collection in a worker would copy what it shares with the others
     most = len(session.items) if config.getoption("--whole-modules") else None
     _Workers(session, count, chunks([item.path for item in session.items], count, most)).run()
     return True
