@@ -314,7 +314,7 @@ def main() -> None:
             for path in {path for path, _ in picked.values()}:
                 (copy.root / path).write_bytes(sources[path])
             files = {test.partition("::")[0] for each in plan for _, names in each.rounds for test in names}
-            for number, word in copy.judge("-x", "-n0", "--timeout=90", tests=sorted(files), plan=plan):
+            for number, word in copy.judge("-x", "--timeout=90", tests=sorted(files), plan=plan):
                 counts[word] += 1
                 path, mutation = picked[number]
                 judges = sum(len(names) for _, names in plan[number].rounds)

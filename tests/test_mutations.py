@@ -114,7 +114,7 @@ def test_a_mistake_is_noticed_by_the_round_that_runs_it_and_what_passes_is_known
         "def test_d():\n    assert subprocess.check_output([sys.executable, '-c', "
         "'import module; print(module.f())']) == b'1\\n'\n",
     )
-    copy.run("-n0", tests=["test_one.py"])
+    copy.run(tests=["test_one.py"])
     a, b, d = (f"test_one.py::test_{each}" for each in "abd")
     assert copy.passed().keys() == {a, b, d} == copy.reached(7)
     plan = [
@@ -128,7 +128,7 @@ def test_a_mistake_is_noticed_by_the_round_that_runs_it_and_what_passes_is_known
             ]
         )
     ]
-    judged = list(copy.judge("-x", "-n0", tests=["test_one.py"], plan=plan))
+    judged = list(copy.judge("-x", tests=["test_one.py"], plan=plan))
     assert judged == [(0, "SURVIVED"), (1, "near"), (2, "elsewhere"), (3, "elsewhere")]
     assert (copy.root / "bridge" / "module.py").read_text() == module
 
@@ -150,7 +150,7 @@ def test_each_result_is_known_before_the_next_mistake_is_judged(tmp_path: Path) 
         Judged(number, "bridge/module.py", mistaken, [("near", [f"test_one.py::test_{name}"])], 60.0)
         for number, name in enumerate("ab")
     ]
-    judging = copy.judge("-x", "-n0", tests=["test_one.py"], plan=plan)
+    judging = copy.judge("-x", tests=["test_one.py"], plan=plan)
     assert next(judging) == (0, "near")
     (copy.root / "known").touch()
     assert list(judging) == [(1, "near")]
@@ -173,7 +173,7 @@ def test_judging_that_is_left_ends_what_it_has_started(tmp_path: Path) -> None:
         Judged(number, "bridge/module.py", module, [("near", [f"test_one.py::test_{name}"])], NEVER)
         for number, name in enumerate("ab")
     ]
-    judging = copy.judge("-x", "-n0", tests=["test_one.py"], plan=plan)
+    judging = copy.judge("-x", tests=["test_one.py"], plan=plan)
     assert next(judging) == (0, "SURVIVED")
     wait_until((copy.root / "pid").exists)
     judging.close()
@@ -187,7 +187,7 @@ def test_a_mistake_that_nothing_judges_is_unknown(tmp_path: Path) -> None:
     (copy.root / "pytest.ini").write_text(INI)
     (copy.root / "test_one.py").write_text("no Python\n")
     plan = [Judged(7, "bridge/module.py", "", [("near", ["test_one.py::test_a"])], 60.0)]
-    assert list(copy.judge("-x", "-n0", tests=["test_one.py"], plan=plan)) == [(7, "UNKNOWN")]
+    assert list(copy.judge("-x", tests=["test_one.py"], plan=plan)) == [(7, "UNKNOWN")]
 
 
 def test_folders_come_before_those_that_python_has_anyway(monkeypatch: pytest.MonkeyPatch) -> None:

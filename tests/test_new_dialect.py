@@ -85,7 +85,7 @@ def command(*words: str) -> str:
 
 
 def test_it_is_held_to_what_all_dialects_are_held_to(copy: Path) -> None:
-    arguments = [sys.executable, "-m", "pytest", "-v", "-n0", "-p", "no:cacheprovider", "-k", "toy"]
+    arguments = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", "toy"]
     targets = [*OF_ALL_DIALECTS, "tests/fuzz/test_targets.py"]
     of_copy = os.environ | environment_of(copy) | {"PYTEST_ADDOPTS": ""}
     done = subprocess.run(

@@ -234,7 +234,7 @@ def test_processes_are_kept_and_end_with_the_judge() -> None:
         return [process]
 
     (process,) = asyncio.run(ask())
-    assert process._process.returncode == -signal.SIGKILL
+    assert process._process.returncode in (0, -signal.SIGKILL)  # its input ends before it is killed
 
 
 def asked_alone(*lines: Any) -> subprocess.CompletedProcess[bytes]:
