@@ -119,9 +119,7 @@ async def test_database_of_before_the_baseline_is_refused_and_stays_as_it_is(
         assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == revision
 
 
-@pytest.mark.parametrize(
-    ("engine", "revision"), [("sqlite", "0001"), ("postgres", "9999")], indirect=["engine"]
-)
+@pytest.mark.parametrize("revision", ["0001", "9999"])
 def test_what_another_process_refuses_is_raised_here(
     engine: Engine, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +133,6 @@ def test_what_another_process_refuses_is_raised_here(
     assert (apart.value.code, apart.value.in_full) == (here.value.code, here.value.in_full)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_process_that_ends_without_a_reason_is_a_failure(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
